@@ -1,0 +1,3 @@
+GO ?= go
+build:
+	$(GO) build -o bin/ ./cmd/...
