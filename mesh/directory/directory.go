@@ -1,0 +1,143 @@
+// Package directory holds what a node knows of the other nodes, for lookups by
+// ID, name and address from any goroutine. It does not learn by itself: the
+// hubs' records are applied to it, and it believes what it is given, so records
+// must have been verified before.
+package directory
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// Directory is a set of records. Its zero value is empty and ready to use.
+type Directory struct {
+	mu   sync.Mutex // serialises writers
+	snap atomic.Pointer[snapshot]
+}
+
+// snapshot is immutable once stored.
+type snapshot struct {
+	byID    map[peer.ID]peer.Record
+	byShort map[peer.Short]peer.ID
+	byAddr  map[netip.Addr]peer.ID
+	byName  map[string]peer.ID
+}
+
+// Apply takes records in. With full they replace everything, else they are
+// added or replace those of the same node. Records of removed nodes vanish.
+func (d *Directory) Apply(full bool, recs []peer.Record) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := snapshot{byID: map[peer.ID]peer.Record{}}
+	if old := d.snap.Load(); old != nil && !full {
+		next.byID = maps.Clone(old.byID)
+	}
+	for _, r := range recs {
+		if r.Removed {
+			delete(next.byID, r.Node.ID)
+			continue
+		}
+		next.byID[r.Node.ID] = r
+	}
+	next.index()
+	d.snap.Store(&next)
+}
+
+// Down marks every record as not connected, as when the last hub is lost.
+func (d *Directory) Down() {
+	recs := d.All()
+	for i := range recs {
+		recs[i].Up = false
+	}
+	d.Apply(false, recs)
+}
+
+func (s *snapshot) index() {
+	n := len(s.byID)
+	s.byShort = make(map[peer.Short]peer.ID, n)
+	s.byAddr = make(map[netip.Addr]peer.ID, 2*n)
+	s.byName = make(map[string]peer.ID, n)
+	for id, r := range s.byID {
+		s.byShort[id.Short()] = id
+		if r.Revoked {
+			continue // known by its key, so that its traffic can be refused; not found by others
+		}
+		s.byName[r.Node.Name] = id
+		for _, a := range r.Node.Addrs() {
+			s.byAddr[a] = id
+		}
+	}
+}
+
+// ByID finds a record by node ID, revoked ones included.
+func (d *Directory) ByID(id peer.ID) (peer.Record, bool) {
+	s := d.snap.Load()
+	if s == nil {
+		return peer.Record{}, false
+	}
+	r, ok := s.byID[id]
+	return r, ok
+}
+
+// ByShort finds a record by the short name that datagrams carry.
+func (d *Directory) ByShort(short peer.Short) (peer.Record, bool) {
+	s := d.snap.Load()
+	if s == nil {
+		return peer.Record{}, false
+	}
+	id, ok := s.byShort[short]
+	if !ok {
+		return peer.Record{}, false
+	}
+	return s.byID[id], true
+}
+
+// ByAddr finds the node that owns a virtual address.
+func (d *Directory) ByAddr(a netip.Addr) (peer.Record, bool) {
+	s := d.snap.Load()
+	if s == nil {
+		return peer.Record{}, false
+	}
+	id, ok := s.byAddr[a.Unmap()]
+	if !ok {
+		return peer.Record{}, false
+	}
+	return s.byID[id], true
+}
+
+// ByName finds a node by its name, in any case of letters.
+func (d *Directory) ByName(name string) (peer.Record, bool) {
+	s := d.snap.Load()
+	if s == nil {
+		return peer.Record{}, false
+	}
+	id, ok := s.byName[strings.ToLower(name)]
+	if !ok {
+		return peer.Record{}, false
+	}
+	return s.byID[id], true
+}
+
+// HasSite reports whether any node belongs to the site.
+func (d *Directory) HasSite(site string) bool {
+	return slices.ContainsFunc(d.All(), func(r peer.Record) bool {
+		return !r.Revoked && strings.EqualFold(r.Node.Site, site)
+	})
+}
+
+// All returns every record, ordered by name.
+func (d *Directory) All() []peer.Record {
+	s := d.snap.Load()
+	if s == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Values(s.byID), func(a, b peer.Record) int {
+		return strings.Compare(a.Node.Name, b.Node.Name)
+	})
+}

@@ -1,0 +1,70 @@
+package directory
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+func record(i byte, name, site string) peer.Record {
+	return peer.Record{Up: true, Node: peer.Node{
+		ID: peer.ID{i}, Name: name, Site: site,
+		Addr4: netip.AddrFrom4([4]byte{100, 80, 0, i}),
+		Addr6: netip.AddrFrom16([16]byte{0: 0xfd, 15: i}),
+	}}
+}
+
+func TestLookups(t *testing.T) {
+	var d Directory
+	if _, ok := d.ByName("a"); ok || d.All() != nil {
+		t.Fatal("an empty directory finds something")
+	}
+	a, b := record(1, "a", "x"), record(2, "b", "y")
+	d.Apply(true, []peer.Record{b, a})
+	for what, got := range map[string]func() (peer.Record, bool){
+		"id":    func() (peer.Record, bool) { return d.ByID(a.Node.ID) },
+		"short": func() (peer.Record, bool) { return d.ByShort(a.Node.ID.Short()) },
+		"addr4": func() (peer.Record, bool) { return d.ByAddr(a.Node.Addr4) },
+		"addr6": func() (peer.Record, bool) { return d.ByAddr(a.Node.Addr6) },
+		"name":  func() (peer.Record, bool) { return d.ByName("A") },
+	} {
+		if r, ok := got(); !ok || r.Node.Name != "a" {
+			t.Errorf("by %s: got %q, %v", what, r.Node.Name, ok)
+		}
+	}
+	if !d.HasSite("X") || d.HasSite("z") {
+		t.Error("HasSite is wrong")
+	}
+	if all := d.All(); len(all) != 2 || all[0].Node.Name != "a" {
+		t.Errorf("All is not ordered by name: %v", all)
+	}
+}
+
+func TestApply(t *testing.T) {
+	var d Directory
+	a, b := record(1, "a", "x"), record(2, "b", "y")
+	d.Apply(true, []peer.Record{a})
+	d.Apply(false, []peer.Record{b})
+	if len(d.All()) != 2 {
+		t.Fatal("a delta replaced what was there")
+	}
+	b.Revoked = true
+	d.Apply(false, []peer.Record{b})
+	if _, ok := d.ByAddr(b.Node.Addr4); ok {
+		t.Error("a revoked node is found by address")
+	}
+	if r, ok := d.ByID(b.Node.ID); !ok || !r.Revoked {
+		t.Error("a revoked node is forgotten, so its traffic could not be told")
+	}
+	a.Removed = true
+	d.Apply(false, []peer.Record{a})
+	if _, ok := d.ByID(a.Node.ID); ok {
+		t.Error("a removed node is still there")
+	}
+	d.Apply(true, []peer.Record{record(3, "c", "x")})
+	d.Down()
+	if all := d.All(); len(all) != 1 || all[0].Up {
+		t.Errorf("after full and Down: %+v", all)
+	}
+}

@@ -1,0 +1,138 @@
+package mesh
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/udp"
+	wgconn "golang.zx2c4.com/wireguard/conn"
+)
+
+// Endpoint is what wireguard-go keeps of a peer: one object for the peer's
+// whole life, whose path changes beneath it. So no change of path touches the
+// session, and no datagram from elsewhere moves the endpoint.
+type Endpoint struct {
+	id   peer.ID
+	ip   netip.Addr // the peer's virtual IPv6 address: unique and stable
+	path atomic.Pointer[peer.Path]
+
+	txPackets atomic.Uint64
+	txBytes   atomic.Uint64
+	noPath    atomic.Uint64 // packets dropped for want of a path
+}
+
+var _ wgconn.Endpoint = (*Endpoint)(nil)
+
+func (e *Endpoint) send(bufs [][]byte) {
+	e.txPackets.Add(uint64(len(bufs)))
+	p := e.path.Load()
+	if p == nil {
+		e.noPath.Add(uint64(len(bufs)))
+		return
+	}
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	e.txBytes.Add(uint64(n))
+	_ = (*p).Send(bufs) // what cannot be sent is lost, as datagrams may be; the path counts it
+}
+
+// ClearSrc implements conn.Endpoint; paths have no cached source address.
+func (e *Endpoint) ClearSrc() {}
+
+// SrcToString implements conn.Endpoint.
+func (e *Endpoint) SrcToString() string { return "" }
+
+// DstToString implements conn.Endpoint.
+func (e *Endpoint) DstToString() string { return e.id.String() }
+
+// DstToBytes implements conn.Endpoint.
+func (e *Endpoint) DstToBytes() []byte { return e.id[:] }
+
+// DstIP implements conn.Endpoint.
+func (e *Endpoint) DstIP() netip.Addr { return e.ip }
+
+// SrcIP implements conn.Endpoint.
+func (e *Endpoint) SrcIP() netip.Addr { return netip.Addr{} }
+
+// source is whence a datagram came: an address, or a peer behind a relay.
+// WireGuard uses it for cookies and rate limits only, because its peers'
+// endpoints do not roam.
+type source struct {
+	via   via
+	short peer.Short // of the sender, when it came through a relay
+	back  peer.Path  // the way back, when it came through a relay
+	rx    atomic.Uint64
+	key   any         // in Bind.sources; nil when not registered
+	stale atomic.Bool // no longer registered
+}
+
+var _ wgconn.Endpoint = (*source)(nil)
+
+func (s *source) send(pair *udp.Pair, bufs [][]byte) error {
+	if s.via.relay == "" {
+		return pair.Send(bufs, s.via.addr)
+	}
+	if s.back == nil {
+		return nil // a stranger behind a relay gets no cookie; its binding limits it
+	}
+	return s.back.Send(bufs)
+}
+
+// ClearSrc implements conn.Endpoint.
+func (s *source) ClearSrc() {}
+
+// SrcToString implements conn.Endpoint.
+func (s *source) SrcToString() string { return "" }
+
+// DstToString implements conn.Endpoint.
+func (s *source) DstToString() string {
+	if s.via.relay != "" {
+		return "relay " + s.via.relay
+	}
+	return s.via.addr.String()
+}
+
+// DstToBytes implements conn.Endpoint.
+func (s *source) DstToBytes() []byte {
+	if s.via.relay != "" {
+		return s.short[:]
+	}
+	b, _ := s.via.addr.MarshalBinary() // cannot fail for an AddrPort
+	return b
+}
+
+// DstIP implements conn.Endpoint. What comes through a relay is counted by its
+// sender: an address of the discard prefix (RFC 6666) stands for it.
+func (s *source) DstIP() netip.Addr {
+	if s.via.relay == "" {
+		return s.via.addr.Addr()
+	}
+	a := [16]byte{0: 0x01}
+	copy(a[8:], s.short[:])
+	return netip.AddrFrom16(a)
+}
+
+// SrcIP implements conn.Endpoint.
+func (s *source) SrcIP() netip.Addr { return netip.Addr{} }
+
+// direct is a path straight to an address.
+type direct struct {
+	pair *udp.Pair
+	addr netip.AddrPort
+}
+
+var _ peer.Path = (*direct)(nil)
+
+// Send implements peer.Path.
+func (d *direct) Send(pkts [][]byte) error { return d.pair.Send(pkts, d.addr) }
+
+// Info implements peer.Path; what probes measure is added by the mesh.
+func (d *direct) Info() peer.PathInfo {
+	return peer.PathInfo{Kind: peer.KindUDP, Remote: d.addr}
+}
+
+// Close implements peer.Path; the socket is shared and stays.
+func (d *direct) Close() error { return nil }

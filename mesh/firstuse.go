@@ -1,0 +1,114 @@
+package mesh
+
+import (
+	"context"
+	"encoding/binary"
+	"maps"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	wgtun "golang.zx2c4.com/wireguard/tun"
+)
+
+// firstUse stands between the TUN and wireguard-go and sees to it that the peer
+// a packet is for is configured before WireGuard looks for it. Peers cost two
+// goroutines and their queues each, so a node configures those it talks to.
+type firstUse struct {
+	wgtun.Device
+	m       *Mesh
+	known   atomic.Pointer[map[netip.Addr]struct{}]
+	unknown atomic.Uint64 // packets to addresses nobody owns
+
+	mu      sync.RWMutex // held for reading while the loop is asked
+	stopped bool
+}
+
+// configureLimit bounds how long one packet may hold up the TUN's reader.
+const configureLimit = 200 * time.Millisecond
+
+func newFirstUse(dev wgtun.Device, m *Mesh) *firstUse {
+	f := &firstUse{Device: dev, m: m}
+	f.known.Store(&map[netip.Addr]struct{}{})
+	return f
+}
+
+// know and unknow are called by the loop.
+func (f *firstUse) know(addrs []netip.Addr) {
+	next := maps.Clone(*f.known.Load())
+	for _, a := range addrs {
+		next[a] = struct{}{}
+	}
+	f.known.Store(&next)
+}
+
+func (f *firstUse) unknow(addrs []netip.Addr) {
+	next := maps.Clone(*f.known.Load())
+	for _, a := range addrs {
+		delete(next, a)
+	}
+	f.known.Store(&next)
+}
+
+// Read implements tun.Device.
+func (f *firstUse) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	n, err := f.Device.Read(bufs, sizes, offset)
+	var last netip.Addr
+	known := *f.known.Load()
+	for i := range n {
+		dst, ok := destination(bufs[i][offset : offset+sizes[i]])
+		if !ok || dst == last {
+			continue // segments of one flow come together
+		}
+		last = dst
+		if _, ok := known[dst]; !ok {
+			f.ask(dst)
+			known = *f.known.Load()
+		}
+	}
+	return n, err
+}
+
+// ask has the loop configure the owner of an address.
+func (f *firstUse) ask(dst netip.Addr) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if f.stopped {
+		return
+	}
+	rec, ok := f.m.cfg.Directory.ByAddr(dst)
+	if !ok {
+		f.unknown.Add(1)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), configureLimit)
+	defer cancel()
+	_ = f.m.do(ctx, func(now time.Time) { f.m.configure(now, rec) }) // else the packet is lost, as packets may be
+}
+
+// stop waits until no packet is asking and lets none ask again: wireguard-go
+// waits for its TUN reader while it holds the lock that configuring needs.
+func (f *firstUse) stop() {
+	f.mu.Lock()
+	f.stopped = true
+	f.mu.Unlock()
+}
+
+// File implements tun.Device. wireguard-go never needs it, and a descriptor
+// handed out would be switched to blocking.
+func (f *firstUse) File() *os.File { return nil }
+
+// destination returns where an IP packet goes.
+func destination(pkt []byte) (netip.Addr, bool) {
+	switch {
+	case len(pkt) >= 20 && pkt[0]>>4 == 4:
+		var a [4]byte
+		binary.NativeEndian.PutUint32(a[:], binary.NativeEndian.Uint32(pkt[16:]))
+		return netip.AddrFrom4(a), true
+	case len(pkt) >= 40 && pkt[0]>>4 == 6:
+		return netip.AddrFrom16([16]byte(pkt[24:40])), true
+	}
+	return netip.Addr{}, false
+}

@@ -1,0 +1,153 @@
+package mesh
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// WireGuard sends a handshake message once and waits five seconds for the
+// answer. While paths are still being found that is the likeliest thing to get
+// lost, so the mesh repeats the identical message on every path that may work;
+// the responder drops duplicates, because their timestamps are not newer.
+var helloRepeats = [...]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond}
+
+// helloLife is how long a message may still be sent on a path that appears
+// later: until WireGuard makes a new one (RekeyTimeout).
+const helloLife = 5 * time.Second
+
+// hello is the last handshake message to a peer.
+type hello struct {
+	pkt    []byte
+	sender uint32 // its sender index
+	made   time.Time
+	stage  int // repeats done
+	done   bool
+	sent   map[via]bool // paths it has gone by since the last repeat
+}
+
+// next is when the message is to be repeated; zero when not.
+func (h *hello) next() time.Time {
+	if h.pkt == nil || h.done || h.stage >= len(helloRepeats) {
+		return time.Time{}
+	}
+	return h.made.Add(helloRepeats[h.stage])
+}
+
+// initiated implements sink: WireGuard wants a handshake message sent.
+func (m *Mesh) initiated(e *Endpoint, pkt []byte) {
+	m.post(func(now time.Time) {
+		r := m.loop.remotes[e.id]
+		if r == nil || r.ep != e {
+			return
+		}
+		r.lastUsed = now
+		r.paths.use(now, true)
+		r.hello = hello{pkt: pkt, sender: binary.LittleEndian.Uint32(pkt[4:]), made: now, sent: map[via]bool{}}
+		m.spread(r)
+		m.serve(now, r)
+	})
+}
+
+// answered implements sink: the peer has got an initiation.
+func (m *Mesh) answered(sender uint32) {
+	m.post(func(time.Time) {
+		for _, r := range m.loop.remotes {
+			if r.hello.pkt != nil && r.hello.sender == sender {
+				r.hello = hello{}
+				return
+			}
+		}
+	})
+}
+
+// repeatHandshake sends the message again where it is due, and at once on paths
+// that were not there before.
+func (m *Mesh) repeatHandshake(now time.Time, r *remote) {
+	h := &r.hello
+	if h.pkt == nil {
+		return
+	}
+	if now.Sub(h.made) > helloLife {
+		*h = hello{}
+		return
+	}
+	if at := h.next(); !at.IsZero() && !now.Before(at) {
+		h.stage++
+		clear(h.sent)
+	}
+	m.spread(r)
+}
+
+// spread sends the handshake message on every path it has not gone by since the
+// last repeat: those that work, that were heard from, relays, and the chosen one.
+func (m *Mesh) spread(r *remote) {
+	h := &r.hello
+	for _, c := range r.paths.cands {
+		likely := c.state == up || c.keep || c == r.paths.current || !c.heard.IsZero()
+		if !likely || h.sent[c.via] {
+			continue
+		}
+		h.sent[c.via] = true
+		_ = c.path.Send([][]byte{h.pkt})
+	}
+}
+
+// handshake implements sink: an initiation arrived. Its sender is configured if
+// need be, the way it came is noted, and WireGuard gets it after that. Under a
+// flood the mesh stands aside and leaves known peers to WireGuard's cookies.
+func (m *Mesh) handshake(pkt []byte, from *source) {
+	if !m.open.addressed(pkt) {
+		return
+	}
+	if !m.strange.Allow() || !m.post(func(now time.Time) { m.met(now, pkt, from) }) {
+		m.toWireGuard(pkt, from)
+	}
+}
+
+func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
+	id, err := m.open.open(pkt)
+	if err != nil {
+		return
+	}
+	rec, ok := m.cfg.Directory.ByID(id)
+	if !ok {
+		m.log.Debug("handshake from an unknown node", "id", id)
+		return
+	}
+	r := m.configure(now, rec)
+	if r == nil {
+		return
+	}
+	if c := m.candidateOf(now, r, from); c != nil {
+		r.paths.hear(now, c)
+	}
+	m.serve(now, r) // so that the response has a way to go
+	m.toWireGuard(pkt, from)
+}
+
+func (m *Mesh) toWireGuard(pkt []byte, from *source) {
+	select {
+	case m.bind.inject <- injected{pkt, from}:
+	default:
+		m.dropped.Add(1)
+	}
+}
+
+// greet begins a session with a peer without waiting for a packet to it.
+func (m *Mesh) greet(r *remote) {
+	if p := m.dev.LookupPeer(device.NoisePublicKey(r.node.ID)); p != nil {
+		_ = p.SendHandshakeInitiation(false) // sends through initiated; tried again by traffic
+	}
+}
+
+// publishRelays shows the relays to the sockets' readers.
+func (m *Mesh) publishRelays() {
+	byAddr := make(map[netip.AddrPort]Relay, len(m.loop.relays))
+	for _, r := range m.loop.relays {
+		byAddr[r.Addr()] = r
+	}
+	m.bind.relays.Store(&byAddr)
+}

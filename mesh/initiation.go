@@ -1,0 +1,124 @@
+package mesh
+
+import (
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/hmac"
+	"encoding/binary"
+	"errors"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/crypto/blake2s"
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// wireguard-go has no hook for initiations from peers it does not know, so the
+// mesh opens them itself, far enough to learn who speaks (WireGuard paper §5.4.2,
+// whose names the comments use) and that it is no impostor.
+
+// Offsets in a handshake initiation:
+//
+//	0..3  4..7    8..39      40..87        88..115          116..131  132..147
+//	type  sender  ephemeral  static+tag    timestamp+tag    mac1      mac2
+const (
+	initEphemeral = 8
+	initStatic    = 40
+	initTimestamp = 88
+	initMAC1      = 116
+	initMAC2      = 132
+)
+
+var errInitiation = errors.New("mesh: not an initiation for this node")
+
+// opener opens handshake initiations sent to one node.
+type opener struct {
+	private *ecdh.PrivateKey
+	mac1Key [blake2s.Size]byte
+	hash    [blake2s.Size]byte // of construction, identifier and our public key
+}
+
+func newOpener(wg [32]byte) (*opener, error) {
+	private, err := ecdh.X25519().NewPrivateKey(wg[:])
+	if err != nil {
+		return nil, err
+	}
+	public := private.PublicKey().Bytes()
+	return &opener{
+		private: private,
+		mac1Key: blake2s.Sum256(append([]byte(device.WGLabelMAC1), public...)),
+		hash:    hashOf(device.InitialHash[:], public),
+	}, nil
+}
+
+// addressed reports whether msg is an initiation whose sender knows our public
+// key. It costs one hash.
+func (o *opener) addressed(msg []byte) bool {
+	if len(msg) != device.MessageInitiationSize || binary.LittleEndian.Uint32(msg) != device.MessageInitiationType {
+		return false
+	}
+	h, err := blake2s.New128(o.mac1Key[:])
+	if err != nil {
+		return false
+	}
+	h.Write(msg[:initMAC1])
+	return hmac.Equal(h.Sum(nil), msg[initMAC1:initMAC2])
+}
+
+// open returns who sent the initiation. It costs two Diffie–Hellman operations.
+// The sender has proved to hold the key, now or whenever the message was first
+// sent: replays are WireGuard's to refuse.
+func (o *opener) open(msg []byte) (peer.ID, error) {
+	if !o.addressed(msg) {
+		return peer.ID{}, errInitiation
+	}
+	ephemeral, static, timestamp := msg[initEphemeral:initStatic], msg[initStatic:initTimestamp], msg[initTimestamp:initMAC1]
+
+	var chain, key [blake2s.Size]byte
+	hash := hashOf(o.hash[:], ephemeral)
+	device.KDF1(&chain, device.InitialChainKey[:], ephemeral)
+	id, err := o.step(&chain, &key, &hash, ephemeral, static)
+	if err != nil {
+		return peer.ID{}, errInitiation
+	}
+	if _, err := o.step(&chain, &key, &hash, id, timestamp); err != nil {
+		return peer.ID{}, errInitiation
+	}
+	return peer.ID(id), nil
+}
+
+// step mixes DH(our key, public) into the chaining key and opens one sealed
+// field with the result: Noise's "es, s" and "ss, payload".
+func (o *opener) step(chain, key, hash *[blake2s.Size]byte, public, sealed []byte) ([]byte, error) {
+	p, err := ecdh.X25519().NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := o.private.ECDH(p)
+	if err != nil {
+		return nil, err
+	}
+	device.KDF2(chain, key, chain[:], shared)
+	var aead cipher.AEAD
+	if aead, err = chacha20poly1305.New(key[:]); err != nil {
+		return nil, err
+	}
+	plain, err := aead.Open(nil, device.ZeroNonce[:], sealed, hash[:])
+	if err != nil {
+		return nil, err
+	}
+	*hash = hashOf(hash[:], sealed)
+	return plain, nil
+}
+
+func hashOf(parts ...[]byte) (sum [blake2s.Size]byte) {
+	h, err := blake2s.New256(nil)
+	if err != nil {
+		panic("mesh: unkeyed BLAKE2s was refused")
+	}
+	for _, p := range parts {
+		h.Write(p)
+	}
+	h.Sum(sum[:0])
+	return sum
+}

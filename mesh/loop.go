@@ -1,0 +1,232 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// ErrClosed says that the mesh has stopped.
+var ErrClosed = errors.New("mesh: stopped")
+
+// sampleEvery is how often the loop looks which peers are being talked to.
+const sampleEvery = time.Second
+
+// farAway stands for "never" where a timer needs a duration.
+const farAway = time.Hour
+
+// run is the loop.
+func (m *Mesh) run(ctx context.Context) error {
+	timer := time.NewTimer(farAway)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.dev.Wait():
+			return errors.New("the TUN device has failed or was taken away")
+		case f := <-m.events:
+			f(time.Now())
+		case <-timer.C:
+			m.tick(time.Now())
+		}
+		wait := farAway
+		if !m.loop.wake.IsZero() {
+			wait = max(0, time.Until(m.loop.wake))
+		}
+		timer.Reset(wait)
+	}
+}
+
+// post hands f to the loop without waiting; with the loop's queue full it is
+// dropped and counted.
+func (m *Mesh) post(f func(now time.Time)) bool {
+	select {
+	case m.events <- f:
+		return true
+	default:
+		m.dropped.Add(1)
+		return false
+	}
+}
+
+// do runs f in the loop and waits for it.
+func (m *Mesh) do(ctx context.Context, f func(now time.Time)) error {
+	ran := make(chan struct{})
+	select {
+	case m.events <- func(now time.Time) { f(now); close(ran) }:
+	case <-m.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-m.done:
+		return ErrClosed
+	}
+}
+
+// wakeAt has tick called at t at the latest.
+func (m *Mesh) wakeAt(t time.Time) {
+	if !t.IsZero() && (m.loop.wake.IsZero() || t.Before(m.loop.wake)) {
+		m.loop.wake = t
+	}
+}
+
+// tick does everything that is due.
+func (m *Mesh) tick(now time.Time) {
+	m.loop.wake = time.Time{}
+	sample := now.Sub(m.loop.lastSample) >= sampleEvery
+	if sample {
+		m.loop.lastSample = now
+	}
+	for _, r := range m.loop.remotes {
+		if sample && m.sample(now, r) {
+			continue // evicted
+		}
+		m.serve(now, r)
+	}
+	if len(m.loop.remotes) > 0 {
+		m.wakeAt(m.loop.lastSample.Add(sampleEvery))
+	}
+	m.remember(now)
+}
+
+// serve does what is due for one peer and sees to it that the loop wakes for
+// what comes next. Whoever changes a remote calls it afterwards.
+func (m *Mesh) serve(now time.Time, r *remote) {
+	for _, o := range r.paths.tick(now) {
+		m.sendPing(r, o)
+	}
+	m.choose(now, r)
+	m.repeatHandshake(now, r)
+	m.search(now, r)
+	m.wakeAt(r.paths.deadline())
+	m.wakeAt(r.hello.next())
+	m.wakeAt(r.nextSearch)
+}
+
+// rememberEvery spaces the writes of what is remembered.
+const rememberEvery = 500 * time.Millisecond
+
+// remember passes on which peers could be reached directly.
+func (m *Mesh) remember(now time.Time) {
+	if !m.loop.changed || m.cfg.Remember == nil {
+		return
+	}
+	if at := m.loop.remembered.Add(rememberEvery); now.Before(at) {
+		m.wakeAt(at)
+		return
+	}
+	m.loop.changed, m.loop.remembered = false, now
+	list := make([]Recent, 0, len(m.loop.remotes))
+	for id, r := range m.loop.remotes {
+		rec := Recent{ID: id}
+		if c := r.paths.current; c != nil && c.via.relay == "" {
+			rec.Addrs = append(rec.Addrs, c.via.addr)
+		}
+		for _, c := range r.paths.cands {
+			if c != r.paths.current && c.state == up && c.via.relay == "" {
+				rec.Addrs = append(rec.Addrs, c.via.addr)
+			}
+		}
+		list = append(list, rec)
+	}
+	m.cfg.Remember(list)
+}
+
+// Restore takes up the peers of an earlier run: their last paths are probed and
+// a session with each is begun at once, without waiting for a hub, because a
+// node that restarted is deaf to its peers' old sessions until it speaks.
+func (m *Mesh) Restore(ctx context.Context, recent []Recent) error {
+	for i, rec := range recent {
+		delay := time.Duration(i) * 2 * time.Millisecond
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := m.do(ctx, func(now time.Time) { m.restore(now, rec) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Mesh) restore(now time.Time, rec Recent) {
+	record, ok := m.cfg.Directory.ByID(rec.ID)
+	if !ok {
+		return
+	}
+	r := m.configure(now, record)
+	if r == nil {
+		return
+	}
+	for _, a := range rec.Addrs {
+		m.addDirect(now, r, a, false)
+	}
+	m.greet(r)
+	m.serve(now, r)
+}
+
+// Recheck probes every path anew and looks for better ones, as after a change
+// of the host's network.
+func (m *Mesh) Recheck() {
+	m.post(func(now time.Time) {
+		for _, r := range m.loop.remotes {
+			r.paths.recheck(now)
+			r.searches, r.nextSearch = 0, now
+			m.serve(now, r)
+		}
+	})
+}
+
+// RecordsChanged has the mesh look at the directory again: revoked, expired and
+// removed peers are cut off, new addresses of known ones are tried.
+func (m *Mesh) RecordsChanged() {
+	m.post(func(now time.Time) {
+		for id, r := range m.loop.remotes {
+			rec, ok := m.cfg.Directory.ByID(id)
+			if !ok || !m.trusted(now, rec) {
+				m.log.Info("peer cut off", "node", r.node.Name, "revoked", rec.Revoked)
+				m.forget(r)
+				continue
+			}
+			m.resolveAdvertised(r, rec)
+		}
+	})
+}
+
+// AddRelay makes a relay available to every peer, or takes note that its state
+// has changed.
+func (m *Mesh) AddRelay(relay Relay) {
+	m.post(func(now time.Time) {
+		m.loop.relays[relay.Name()] = relay
+		m.publishRelays()
+		for _, r := range m.loop.remotes {
+			m.addRelayed(now, r, relay)
+			m.serve(now, r)
+		}
+	})
+}
+
+// RemoveRelay forgets a relay and every path through it.
+func (m *Mesh) RemoveRelay(name string) {
+	m.post(func(now time.Time) {
+		delete(m.loop.relays, name)
+		m.publishRelays()
+		for _, r := range m.loop.remotes {
+			m.unregisterPaths(r, func(v via) bool { return v.relay == name })
+			m.serve(now, r)
+		}
+	})
+}
+
+// trusted reports whether a peer's certificate still counts.
+func (m *Mesh) trusted(now time.Time, rec peer.Record) bool {
+	return !rec.Revoked && !rec.Removed && now.Before(rec.Node.NotAfter) && rec.Node.ID != m.cfg.Self.ID
+}

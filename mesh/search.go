@@ -1,0 +1,112 @@
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+const (
+	searchLimit = 8 * time.Second
+	searchFirst = 3 * time.Second // pause after the first search in vain; doubles
+	searchMax   = 2 * time.Minute
+)
+
+// leads reports whether this node leads searches for paths to the peer: the
+// lower ID does, so that two nodes never search for each other twice at once.
+func (m *Mesh) leads(r *remote) bool {
+	return bytes.Compare(m.cfg.Self.ID[:], r.node.ID[:]) < 0
+}
+
+// search looks for a direct path where there is none, while the peer is being
+// talked to. Whoever does not lead asks the other to.
+func (m *Mesh) search(now time.Time, r *remote) {
+	if m.cfg.Finder == nil || r.searching || r.nextSearch.IsZero() || now.Before(r.nextSearch) {
+		return
+	}
+	if kind, ok := r.paths.works(); (ok && kind >= peer.KindUDP) || !r.paths.busy {
+		r.nextSearch = now.Add(sampleEvery)
+		if ok && kind >= peer.KindUDP {
+			r.searches = 0
+		}
+		return
+	}
+	r.nextSearch = now.Add(min(searchFirst<<min(r.searches, 8), searchMax))
+	r.searches++
+	if !m.leads(r) {
+		m.call(r)
+		return
+	}
+	f := &flow{m: m, seal: &r.signalKey, first: signalOffer, in: make(chan []byte, flowQueued)}
+	f.key.peer = r.node.ID
+	rand.Read(f.key.id[:])
+	m.explore(r, f, func(ctx context.Context) (peer.Path, error) { return m.cfg.Finder.Find(ctx, r.node.ID, f) })
+}
+
+// answer takes the other side of a search that the peer leads.
+func (m *Mesh) answer(r *remote, id flowID, offer []byte) {
+	if m.cfg.Finder == nil {
+		return
+	}
+	f := &flow{m: m, seal: &r.signalKey, first: signalMore, in: make(chan []byte, flowQueued), key: flowKey{r.node.ID, id}}
+	m.explore(r, f, func(ctx context.Context) (peer.Path, error) {
+		return m.cfg.Finder.Answer(ctx, r.node.ID, offer, f)
+	})
+}
+
+// explore runs one search beside the loop and brings home what it finds.
+func (m *Mesh) explore(r *remote, f *flow, find func(ctx context.Context) (peer.Path, error)) {
+	if !m.flows.open(f) {
+		m.log.Debug("too many searches at once", "node", r.node.Name)
+		return
+	}
+	r.searching = true
+	m.workers.Add(1)
+	go func() { // ends within searchLimit, or with the loop's context
+		defer m.workers.Done()
+		defer m.flows.close(f)
+		ctx, cancel := context.WithTimeoutCause(m.loop.ctx, searchLimit,
+			fmt.Errorf("nothing found within %v", searchLimit))
+		defer cancel()
+		path, err := find(ctx)
+		// A result must not be lost to a full queue: wait for the loop, or its end.
+		_ = m.do(m.loop.ctx, func(now time.Time) { m.explored(now, r, path, err) })
+	}()
+}
+
+func (m *Mesh) explored(now time.Time, r *remote, path peer.Path, err error) {
+	r.searching = false
+	switch {
+	case m.loop.remotes[r.node.ID] != r:
+	case err == nil:
+		m.addDirect(now, r, path.Info().Remote, false)
+	case errors.Is(err, context.Canceled):
+	default:
+		m.log.Debug("no direct path", "node", r.node.Name, "err", err)
+	}
+	m.serve(now, r)
+}
+
+// call asks the peer to lead a search.
+func (m *Mesh) call(r *remote) {
+	b, err := sealSignal(&r.signalKey, signalCall, flowID{}, nil)
+	if err != nil {
+		m.log.Debug("call", "node", r.node.Name, "err", err)
+		return
+	}
+	id := r.node.ID
+	m.workers.Add(1)
+	go func() { // one message; bounded by the context
+		defer m.workers.Done()
+		ctx, cancel := context.WithTimeout(m.loop.ctx, 2*time.Second)
+		defer cancel()
+		if err := m.cfg.Post(ctx, id, b); err != nil {
+			m.log.Debug("call", "err", err)
+		}
+	}()
+}

@@ -1,0 +1,182 @@
+package mesh
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/crypto/chacha20poly1305"
+)
+
+// Signals are sealed end to end with a key of the pair, so that the hub that
+// passes them on learns nothing and can plant nothing:
+//
+//	0..23  24..
+//	nonce  XChaCha20-Poly1305 of: kind (1), flow (8), message
+//
+// kind says what the message is for; flow tells apart the exchanges that two
+// nodes have at once.
+type signalKind uint8
+
+const (
+	signalCall  signalKind = 1 // please look for a direct path to me: you lead
+	signalOffer signalKind = 2 // the first message of an exchange
+	signalMore  signalKind = 3 // the following ones, either way
+)
+
+const (
+	signalHeader   = 9
+	signalOverhead = chacha20poly1305.NonceSizeX + signalHeader + chacha20poly1305.Overhead
+)
+
+var errSignal = errors.New("mesh: signal cannot be opened")
+
+type flowID [8]byte
+
+func sealSignal(key *pairKey, kind signalKind, id flowID, msg []byte) ([]byte, error) {
+	if len(msg) > peer.MaxSignal-signalOverhead {
+		return nil, fmt.Errorf("mesh: a signal of %d bytes is too long", len(msg))
+	}
+	aead, err := chacha20poly1305.NewX(key[:])
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, chacha20poly1305.NonceSizeX, signalOverhead+len(msg))
+	rand.Read(b)
+	plain := append(append([]byte{byte(kind)}, id[:]...), msg...)
+	return aead.Seal(b, b, plain, nil), nil
+}
+
+func openSignal(key *pairKey, b []byte) (signalKind, flowID, []byte, error) {
+	if len(b) < signalOverhead || len(b) > peer.MaxSignal {
+		return 0, flowID{}, nil, errSignal
+	}
+	aead, err := chacha20poly1305.NewX(key[:])
+	if err != nil {
+		return 0, flowID{}, nil, err
+	}
+	nonce, sealed := b[:chacha20poly1305.NonceSizeX], b[chacha20poly1305.NonceSizeX:]
+	plain, err := aead.Open(nil, nonce, sealed, nil)
+	if err != nil {
+		return 0, flowID{}, nil, errSignal
+	}
+	return signalKind(plain[0]), flowID(plain[1:signalHeader]), plain[signalHeader:], nil
+}
+
+const (
+	maxFlows   = 256 // exchanges at once
+	flowQueued = 16  // messages one exchange may leave unread; more are lost, as signals may be
+)
+
+type flowKey struct {
+	peer peer.ID
+	id   flowID
+}
+
+// flow is one exchange of signals with a peer.
+type flow struct {
+	m     *Mesh
+	key   flowKey
+	seal  *pairKey
+	first signalKind // of the next message we post
+	in    chan []byte
+}
+
+var _ peer.Signal = (*flow)(nil)
+
+// flows are the exchanges under way.
+type flows struct {
+	mu    sync.Mutex
+	byKey map[flowKey]*flow
+}
+
+func (f *flows) open(fl *flow) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.byKey) >= maxFlows || f.byKey[fl.key] != nil {
+		return false
+	}
+	f.byKey[fl.key] = fl
+	return true
+}
+
+func (f *flows) close(fl *flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.byKey, fl.key)
+}
+
+func (f *flows) get(k flowKey) *flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byKey[k]
+}
+
+// Post implements peer.Signal.
+func (f *flow) Post(ctx context.Context, _ peer.ID, msg []byte) error {
+	kind := f.first
+	f.first = signalMore
+	b, err := sealSignal(f.seal, kind, f.key.id, msg)
+	if err != nil {
+		return err
+	}
+	return f.m.cfg.Post(ctx, f.key.peer, b)
+}
+
+// Next implements peer.Signal.
+func (f *flow) Next(ctx context.Context, _ peer.ID) ([]byte, error) {
+	select {
+	case msg := <-f.in:
+		return msg, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Signal takes a sealed signal that a hub passed on. It does not block.
+func (m *Mesh) Signal(from peer.ID, b []byte) {
+	m.post(func(now time.Time) { m.signalled(now, from, b) })
+}
+
+func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
+	rec, ok := m.cfg.Directory.ByID(from)
+	if !ok {
+		return
+	}
+	r := m.loop.remotes[from]
+	if r == nil {
+		if !m.strange.AllowN(now, 1) {
+			return
+		}
+		if r = m.configure(now, rec); r == nil {
+			return
+		}
+	}
+	kind, id, msg, err := openSignal(&r.signalKey, b)
+	if err != nil {
+		m.log.Debug("signal", "node", r.node.Name, "err", err)
+		return
+	}
+	r.lastUsed = now
+	switch kind {
+	case signalCall:
+		if m.leads(r) {
+			r.nextSearch = now
+			m.search(now, r)
+		}
+	case signalOffer:
+		m.answer(r, id, msg)
+	case signalMore:
+		if f := m.flows.get(flowKey{from, id}); f != nil {
+			select {
+			case f.in <- msg:
+			default:
+				m.dropped.Add(1)
+			}
+		}
+	}
+}

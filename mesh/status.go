@@ -1,0 +1,127 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// PeerStatus is what the mesh knows of its way to a peer.
+type PeerStatus struct {
+	ID      peer.ID
+	Path    peer.PathInfo   // the chosen path; Kind none while there is none
+	Works   bool            // its last probe was answered
+	Others  []peer.PathInfo // paths that work and stand by
+	TxBytes uint64          // sealed
+	TxPkts  uint64
+	NoPath  uint64 // packets dropped for want of a path
+}
+
+// Stats counts what the mesh dropped.
+type Stats struct {
+	Events     uint64 // the loop's queue was full
+	Unsent     uint64 // the kernel refused to send
+	Overflowed uint64 // the kernel's receive buffers were full
+	Alien      uint64 // datagrams of no protocol of ours
+	NoOwner    uint64 // packets to virtual addresses nobody owns
+}
+
+// Stats returns the counters.
+func (m *Mesh) Stats() Stats {
+	return Stats{
+		Events: m.dropped.Load(), Unsent: m.bind.pair.Dropped(), Overflowed: m.bind.pair.Overflowed(),
+		Alien: m.bind.other.Load(), NoOwner: m.tun.unknown.Load(),
+	}
+}
+
+// Peers returns the state of every configured peer.
+func (m *Mesh) Peers(ctx context.Context) ([]PeerStatus, error) {
+	var list []PeerStatus
+	err := m.do(ctx, func(time.Time) {
+		for _, r := range m.loop.remotes {
+			list = append(list, r.status())
+		}
+	})
+	return list, err
+}
+
+func (r *remote) status() PeerStatus {
+	s := PeerStatus{ID: r.node.ID, TxBytes: r.ep.txBytes.Load(), TxPkts: r.ep.txPackets.Load(), NoPath: r.ep.noPath.Load()}
+	if c := r.paths.current; c != nil {
+		s.Path, s.Works = c.info(), c.state == up
+	}
+	for _, c := range r.paths.cands {
+		if c != r.paths.current && c.state == up {
+			s.Others = append(s.Others, c.info())
+		}
+	}
+	return s
+}
+
+// info adds what probes measured to what the path says of itself.
+func (c *candidate) info() peer.PathInfo {
+	i := c.path.Info()
+	i.RTT, i.Loss, i.MTU = c.rtt.smoothed, c.loss, c.mtu.found
+	return i
+}
+
+// Ping measures one round trip to a peer by the chosen path, finding one first
+// if there is none. The error says why there was no answer.
+func (m *Mesh) Ping(ctx context.Context, id peer.ID) (time.Duration, peer.PathInfo, error) {
+	var r *remote
+	err := m.do(ctx, func(now time.Time) {
+		if rec, ok := m.cfg.Directory.ByID(id); ok {
+			r = m.configure(now, rec)
+		}
+	})
+	if err != nil {
+		return 0, peer.PathInfo{}, err
+	}
+	if r == nil {
+		return 0, peer.PathInfo{}, errors.New("mesh: no such node, or its certificate is revoked or expired")
+	}
+	for {
+		rtt, info, err := m.pingOnce(ctx, r)
+		if err == nil || ctx.Err() != nil {
+			return rtt, info, err
+		}
+	}
+}
+
+// pingTry is how long one try of Ping waits.
+const pingTry = 300 * time.Millisecond
+
+func (m *Mesh) pingOnce(ctx context.Context, r *remote) (time.Duration, peer.PathInfo, error) {
+	answer := make(chan time.Duration, 1)
+	var txid uint64
+	var info peer.PathInfo
+	err := m.do(ctx, func(now time.Time) {
+		r.lastUsed = now
+		r.paths.use(now, true)
+		if c := r.paths.current; c != nil {
+			txid, info = rand.Uint64(), c.info()
+			r.waiters[txid] = answer
+			c.pings = append(c.pings, ping{txid: txid, sent: now})
+			m.sendPing(r, order{c: c, txid: txid})
+		}
+		m.serve(now, r)
+	})
+	if err != nil {
+		return 0, info, err
+	}
+	select {
+	case rtt := <-answer:
+		info.RTT = rtt
+		return rtt, info, nil
+	case <-time.After(pingTry):
+		err = fmt.Errorf("mesh: %s does not answer by %s", r.node.Name, info.Kind)
+	case <-ctx.Done():
+		err = fmt.Errorf("mesh: %s does not answer by %s: %w", r.node.Name, info.Kind, ctx.Err())
+	}
+	_ = m.do(context.WithoutCancel(ctx), func(time.Time) { delete(r.waiters, txid) })
+	return 0, info, err
+}

@@ -1,0 +1,118 @@
+package udp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+// maxSegments is the kernel's limit of datagrams in one coalesced message
+// (UDP_MAX_SEGMENTS).
+const maxSegments = 64
+
+// controlSize is room for the GRO segment size and the overflow counter.
+var controlSize = unix.CmsgSpace(4) + unix.CmsgSpace(4)
+
+// Reader reads one family's socket. It belongs to one goroutine.
+type Reader struct {
+	s    *socket
+	msgs []ipv4.Message
+}
+
+func newReader(s *socket) *Reader {
+	r := &Reader{s: s, msgs: make([]ipv4.Message, BatchSize)}
+	for i := range r.msgs {
+		r.msgs[i].Buffers = make([][]byte, 1)
+		r.msgs[i].OOB = make([]byte, controlSize)
+	}
+	return r
+}
+
+// Read waits for at least one datagram and fills bufs, sizes and from with what
+// is there. All three have BatchSize elements; each buffer has room for 64 KiB.
+// After Close it returns net.ErrClosed.
+func (r *Reader) Read(bufs [][]byte, sizes []int, from []netip.AddrPort) (int, error) {
+	if len(bufs) > len(r.msgs) {
+		bufs = bufs[:len(r.msgs)]
+	}
+	// With GRO a message may hold 64 datagrams: read few messages into the last
+	// buffers, so that their parts can be dealt out from the front.
+	first := 0
+	if r.s.gro {
+		first = len(bufs) - max(1, len(bufs)/maxSegments)
+	}
+	msgs := r.msgs[first:len(bufs)]
+	for i := range msgs {
+		msgs[i].Buffers[0] = bufs[first+i]
+		msgs[i].OOB = msgs[i].OOB[:cap(msgs[i].OOB)]
+		msgs[i].N, msgs[i].NN, msgs[i].Addr = 0, 0, nil
+	}
+	got, err := r.s.batch.ReadBatch(msgs, 0)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := range msgs[:got] {
+		n = r.deal(&msgs[i], bufs, sizes, from, n, first+i)
+	}
+	return n, nil
+}
+
+// deal copies the datagrams of one message, which lies in bufs[at], to bufs[n:]
+// and returns the new n. Parts never overtake the message they come from: at
+// most 64 parts a message, and a 64th of the buffers hold messages.
+func (r *Reader) deal(m *ipv4.Message, bufs [][]byte, sizes []int, from []netip.AddrPort, n, at int) int {
+	segment, overflow, ok := parseControl(m.OOB[:m.NN])
+	if ok {
+		r.s.overflow.Store(overflow)
+	}
+	ua, isUDP := m.Addr.(*net.UDPAddr)
+	if !isUDP || m.N == 0 {
+		return n
+	}
+	ap := ua.AddrPort()
+	ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	if segment <= 0 || segment > m.N {
+		segment = m.N
+	}
+	data := bufs[at][:m.N]
+	for len(data) > 0 && n < len(bufs) && n <= at {
+		part := data[:min(segment, len(data))]
+		data = data[len(part):]
+		sizes[n] = copy(bufs[n], part)
+		from[n] = ap
+		n++
+	}
+	return n
+}
+
+// parseControl finds the GRO segment size and the socket's overflow counter.
+func parseControl(oob []byte) (segment int, overflow uint32, hasOverflow bool) {
+	for len(oob) > unix.SizeofCmsghdr {
+		hdr, data, rest, err := unix.ParseOneSocketControlMessage(oob)
+		if err != nil {
+			return segment, overflow, hasOverflow
+		}
+		switch {
+		case hdr.Level == unix.SOL_UDP && hdr.Type == unix.UDP_GRO && len(data) >= 2:
+			segment = int(binary.NativeEndian.Uint16(data))
+		case hdr.Level == unix.SOL_SOCKET && hdr.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
+			overflow, hasOverflow = binary.NativeEndian.Uint32(data), true
+		}
+		oob = rest
+	}
+	return segment, overflow, hasOverflow
+}
+
+// String names the reader's family, for logs.
+func (r *Reader) String() string {
+	family := 4
+	if r.s.is6 {
+		family = 6
+	}
+	return fmt.Sprintf("IPv%d port %d", family, r.s.port)
+}

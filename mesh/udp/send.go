@@ -1,0 +1,154 @@
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+)
+
+// Headers count towards what one coalesced IPv4 message may hold.
+const maxCoalesced = 1<<16 - 1 - 20 - 8
+
+// errNoFamily says that the kernel lacks the address family of a destination.
+var errNoFamily = errors.New("udp: no socket of that address family")
+
+type writer struct {
+	msgs []ipv4.Message
+	addr net.UDPAddr
+	ip   [16]byte
+}
+
+func newWriter(is6 bool) *writer {
+	w := &writer{msgs: make([]ipv4.Message, BatchSize)}
+	for i := range w.msgs {
+		w.msgs[i].Buffers = make([][]byte, 1)
+		w.msgs[i].OOB = make([]byte, 0, unix.CmsgSpace(2))
+	}
+	w.addr.IP = w.ip[:4]
+	if is6 {
+		w.addr.IP = w.ip[:]
+	}
+	return w
+}
+
+// Send sends every datagram of pkts, at most BatchSize, to one address. Runs of
+// equal length leave as one coalesced message where the kernel can: to join
+// them Send may write behind pkts[i] up to its capacity, so the caller owns
+// that memory until Send returns. Nothing is retained. What the kernel refuses
+// is counted as dropped and the last such error returned.
+func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
+	s := p.v4
+	if to.Addr().Is6() && !to.Addr().Is4In6() {
+		s = p.v6
+	}
+	if s == nil {
+		p.dropped.Add(uint64(len(pkts)))
+		return errNoFamily
+	}
+	w := s.writers.Get().(*writer)
+	defer s.writers.Put(w)
+	w.setAddr(to)
+
+	gso := s.gso.Load()
+	n := w.fill(pkts, gso)
+	err := s.write(w.msgs[:n])
+	if gso && errors.Is(err, unix.EIO) {
+		// The interface cannot checksum segments (udp(7), UDP_SEGMENT). Joined
+		// datagrams still stand in their own buffers, so send those.
+		s.gso.Store(false)
+		err = s.write(w.msgs[:w.fill(pkts, false)])
+	}
+	for i := range w.msgs[:len(pkts)] {
+		w.msgs[i].Buffers[0] = nil
+	}
+	if err != nil {
+		p.dropped.Add(uint64(len(pkts)))
+	}
+	return err
+}
+
+func (w *writer) setAddr(to netip.AddrPort) {
+	if len(w.addr.IP) == 4 {
+		a := to.Addr().Unmap().As4()
+		copy(w.ip[:], a[:])
+	} else {
+		w.ip = to.Addr().As16()
+	}
+	w.addr.Port = int(to.Port())
+	w.addr.Zone = to.Addr().Zone()
+}
+
+// fill lays pkts out in messages and returns how many it used.
+func (w *writer) fill(pkts [][]byte, gso bool) int {
+	n := 0
+	for i := 0; i < len(pkts); {
+		m := &w.msgs[n]
+		m.Addr, m.OOB, m.Buffers[0] = &w.addr, m.OOB[:0], pkts[i]
+		size, run := len(pkts[i]), 1
+		if gso {
+			m.Buffers[0], run = join(pkts[i:])
+		}
+		if run > 1 {
+			m.OOB = segmentControl(m.OOB, uint16(size))
+		}
+		i += run
+		n++
+	}
+	return n
+}
+
+// join appends to pkts[0], within its capacity, as many of the following
+// datagrams as one message may hold: equal lengths, the last one shorter.
+func join(pkts [][]byte) (joined []byte, run int) {
+	joined, run = pkts[0], 1
+	size := len(joined)
+	for _, next := range pkts[1:] {
+		if len(next) > size || run == maxSegments || len(joined)+len(next) > min(cap(joined), maxCoalesced) {
+			break
+		}
+		joined = append(joined, next...)
+		run++
+		if len(next) < size {
+			break
+		}
+	}
+	return joined, run
+}
+
+func segmentControl(oob []byte, size uint16) []byte {
+	oob = oob[:unix.CmsgSpace(2)]
+	clear(oob)
+	// struct cmsghdr: length, level, type in native order; see cmsg(3).
+	lenField := unix.CmsgLen(2)
+	if unix.SizeofCmsghdr == 16 {
+		binary.NativeEndian.PutUint64(oob, uint64(lenField))
+		binary.NativeEndian.PutUint32(oob[8:], unix.SOL_UDP)
+		binary.NativeEndian.PutUint32(oob[12:], unix.UDP_SEGMENT)
+	} else {
+		binary.NativeEndian.PutUint32(oob, uint32(lenField))
+		binary.NativeEndian.PutUint32(oob[4:], unix.SOL_UDP)
+		binary.NativeEndian.PutUint32(oob[8:], unix.UDP_SEGMENT)
+	}
+	binary.NativeEndian.PutUint16(oob[unix.CmsgLen(0):], size)
+	return oob
+}
+
+func (s *socket) write(msgs []ipv4.Message) error {
+	var last error
+	for len(msgs) > 0 {
+		n, err := s.batch.WriteBatch(msgs, 0)
+		if err != nil {
+			if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			// One message was refused (too long, no route): skip it alone.
+			last, n = err, 1
+		}
+		msgs = msgs[n:]
+	}
+	return last
+}

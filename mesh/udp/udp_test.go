@@ -1,0 +1,165 @@
+package udp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+func open2(t *testing.T) (a, b *Pair) {
+	t.Helper()
+	var err error
+	if a, err = Listen(Ports{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	if b, err = Listen(Ports{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return a, b
+}
+
+// collect reads until it has want datagrams or a deadline passes.
+func collect(t *testing.T, r *Reader, want int) (pkts [][]byte, from []netip.AddrPort) {
+	t.Helper()
+	bufs, sizes, addrs := make([][]byte, BatchSize), make([]int, BatchSize), make([]netip.AddrPort, BatchSize)
+	for i := range bufs {
+		bufs[i] = make([]byte, 65535)
+	}
+	if err := r.s.conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for len(pkts) < want {
+		n, err := r.Read(bufs, sizes, addrs)
+		if err != nil {
+			t.Fatalf("read after %d of %d datagrams: %v", len(pkts), want, err)
+		}
+		for i := range n {
+			pkts = append(pkts, bytes.Clone(bufs[i][:sizes[i]]))
+			from = append(from, addrs[i])
+		}
+	}
+	return pkts, from
+}
+
+// TestBatchesArriveWhole sends batches of every shape that coalescing treats
+// differently and wants each datagram back, in order and with its own bounds.
+func TestBatchesArriveWhole(t *testing.T) {
+	for _, lo := range []string{"127.0.0.1", "::1"} {
+		for name, sizes := range map[string][]int{
+			"one":              {1},
+			"equal":            repeat(1200, 100),
+			"full batch":       repeat(40, BatchSize),
+			"shorter tail":     append(repeat(1400, 9), 200),
+			"longer after":     {100, 1400, 1400, 100, 100, 1400},
+			"beyond one joint": repeat(1448, 64),
+			"large":            {9000, 9000, 9000},
+		} {
+			t.Run(fmt.Sprintf("%s/%s", lo, name), func(t *testing.T) {
+				a, b := open2(t)
+				var sent [][]byte
+				for i, n := range sizes {
+					p := make([]byte, n, 65535)
+					for j := range p {
+						p[j] = byte(i + j)
+					}
+					sent = append(sent, p)
+				}
+				want := make([][]byte, len(sent))
+				for i := range sent {
+					want[i] = bytes.Clone(sent[i])
+				}
+				if err := a.Send(sent, netip.AddrPortFrom(netip.MustParseAddr(lo), b.Port())); err != nil {
+					t.Fatal(err)
+				}
+				r := b.Readers()[0]
+				if lo == "::1" {
+					r = b.Readers()[1]
+				}
+				got, from := collect(t, r, len(sent))
+				for i := range want {
+					if !bytes.Equal(got[i], want[i]) {
+						t.Fatalf("datagram %d: got %d bytes, want %d or other content", i, len(got[i]), len(want[i]))
+					}
+					if from[i] != netip.AddrPortFrom(netip.MustParseAddr(lo), a.Port()) {
+						t.Fatalf("datagram %d: from %v", i, from[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestJoinOverContiguousMemory is the relay's case: datagrams that lie back to
+// back are joined without a byte changing.
+func TestJoinOverContiguousMemory(t *testing.T) {
+	mem := make([]byte, 30)
+	for i := range mem {
+		mem[i] = byte(i)
+	}
+	joined, run := join([][]byte{mem[0:10], mem[10:20:20], mem[20:25:30]})
+	if run != 3 || !bytes.Equal(joined, mem[:25]) {
+		t.Errorf("join = %d datagrams, %v; want 3 and the memory as it lies", run, joined)
+	}
+	for i := range mem {
+		if mem[i] != byte(i) {
+			t.Fatalf("byte %d changed", i)
+		}
+	}
+	if _, run := join([][]byte{mem[0:10:10], mem[10:20]}); run != 1 {
+		t.Errorf("joined beyond the first datagram's capacity")
+	}
+}
+
+func TestTooLongIsDroppedAlone(t *testing.T) {
+	a, b := open2(t)
+	long, short := make([]byte, 65530), []byte("still here")
+	if err := a.Send([][]byte{long, short}, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), b.Port())); err == nil {
+		t.Error("a datagram longer than UDP carries was sent")
+	}
+	if got, _ := collect(t, b.Readers()[0], 1); string(got[0]) != string(short) {
+		t.Errorf("got %q, want %q", got[0], short)
+	}
+	if a.Dropped() == 0 {
+		t.Error("nothing counted as dropped")
+	}
+}
+
+func TestListen(t *testing.T) {
+	a, err := Listen(Ports{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if _, err := Listen(Ports{a.Port(), a.Port()}); err == nil {
+		t.Error("the same port opened twice")
+	} else {
+		t.Log(err)
+	}
+	if _, err := Listen(Ports{5, 4}); err == nil {
+		t.Error("an empty range opened")
+	}
+	r := a.Readers()[0]
+	done := make(chan error)
+	go func() {
+		_, err := r.Read(make([][]byte, BatchSize), make([]int, BatchSize), make([]netip.AddrPort, BatchSize))
+		done <- err
+	}()
+	_ = a.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read after close: %v", err)
+	}
+}
+
+func repeat(n, times int) []int {
+	s := make([]int, times)
+	for i := range s {
+		s[i] = n
+	}
+	return s
+}
