@@ -1,0 +1,389 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/wire"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// Times of binding, see step.
+const (
+	retryFirst = 100 * time.Millisecond // doubles until bound
+	retryMax   = 10 * time.Second
+	answerTime = time.Second // for the answer to a keepalive; then another is sent
+	maxLost    = 3           // unanswered binds, then the relay is down
+)
+
+// ClientConfig says how a client runs. Self and Send are required.
+type ClientConfig struct {
+	// Self is this node.
+	Self peer.ID
+	// Send sends up to 128 datagrams to one address. It retains nothing and does
+	// not block. A path's frames lie back to back in one buffer and each slice
+	// has the buffer's capacity: to join frames for segmentation offload, Send
+	// may append the following ones to the first, which moves no byte; it must
+	// write nothing else behind them.
+	Send func(pkts [][]byte, to netip.AddrPort) error
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Log hears of the relay's going up and down; nil is silent.
+	Log *slog.Logger
+	// Bound is called by Run, one call at a time, when the address at which the
+	// relay sees this node changes: with the zero AddrPort when the relay no
+	// longer answers. It may be nil. It should not take long: binds wait for it.
+	Bound func(observed netip.AddrPort)
+}
+
+// Client binds this node to one relay, again and again, and wraps packets for
+// it. Its methods are safe for concurrent use.
+type Client struct {
+	self  peer.ID
+	short peer.Short
+	send  func(pkts [][]byte, to netip.AddrPort) error
+	now   func() time.Time
+	log   *slog.Logger
+	told  func(netip.AddrPort)
+	count clientCounters
+
+	wake    chan struct{}                  // size 1: something changed for Run to see
+	live    atomic.Pointer[netip.AddrPort] // where Send goes; nil while not bound
+	wrapped sync.Pool                      // of *wrap
+
+	mu sync.Mutex
+	b  binding
+}
+
+// binding is a client's side of its binding. The client's mutex guards it.
+type binding struct {
+	name     string // of the relay
+	relay    netip.AddrPort
+	mac      *mac // nil without a grant
+	quiet    bool
+	counter  uint64
+	pending  [8]pendingBind // latest binds that are not answered yet, a ring
+	lost     int            // binds since the last answer
+	due      time.Time      // when to bind next
+	observed netip.AddrPort // zero while not bound
+	rtt      time.Duration
+}
+
+type pendingBind struct {
+	counter uint64 // 0 is none
+	at      time.Time
+}
+
+// NewClient returns a client that has no grant yet. It panics without a Send.
+func NewClient(cfg ClientConfig) *Client {
+	if cfg.Send == nil {
+		panic("relay: ClientConfig.Send is nil")
+	}
+	c := &Client{
+		self:  cfg.Self,
+		short: cfg.Self.Short(),
+		send:  cfg.Send,
+		now:   cfg.Now,
+		log:   logger(cfg.Log),
+		told:  cfg.Bound,
+		wake:  make(chan struct{}, 1),
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.told == nil {
+		c.told = func(netip.AddrPort) {}
+	}
+	c.wrapped.New = func() any { return new(wrap) }
+	return c
+}
+
+// SetGrant takes a new grant and the relay's address, and makes Run bind at
+// once. A binding to the same address stays up meanwhile. A grant for another
+// node is refused and logged; the zero Grant ends the binding.
+func (c *Client) SetGrant(g Grant, relay netip.AddrPort) {
+	relay = unmap(relay)
+	none := g == Grant{} || !relay.IsValid()
+	if !none && g.Short != c.short {
+		c.log.Warn("relay grant is for another node", "relay", g.Relay, "node", c.self)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &c.b
+	if none || b.relay != relay || b.name != g.Relay {
+		c.unbind()
+		b.rtt = 0
+	}
+	b.name, b.relay, b.mac = g.Relay, relay, nil
+	if !none {
+		b.mac = newMAC(&g.Key)
+	}
+	b.restart()
+	c.poke()
+}
+
+// SetQuiet tells the relay whether to deliver packets to this node: a quiet
+// node is bound, and may send, but nothing is forwarded to it.
+func (c *Client) SetQuiet(quiet bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.b.quiet != quiet {
+		c.b.quiet = quiet
+		c.b.restart()
+		c.poke()
+	}
+}
+
+// Rebind makes Run bind at once: call it when this host's network has changed,
+// since the relay drops what comes from an address it does not know.
+func (c *Client) Rebind() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.b.restart()
+	c.poke()
+}
+
+// Run binds, retries after 100 ms, 200 ms and so on until bound, and then binds
+// every 15 s (±10 %), sooner after a lost answer. After three lost answers, 3 s,
+// the relay counts as down until it answers again. When ctx ends, Run tells the
+// relay to forget this node and returns ctx's error. It is called once.
+func (c *Client) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var told netip.AddrPort
+	frame := make([]byte, bindLen)
+	pkts := [][]byte{frame}
+	for {
+		select {
+		case <-ctx.Done():
+			c.leave(pkts)
+			return ctx.Err()
+		case <-c.wake:
+		case <-timer.C:
+		}
+		due, to := c.step(frame, c.now())
+		if to.IsValid() {
+			_ = c.send(pkts, to) // a bind that is not sent is a lost one
+		}
+		if due > 0 {
+			timer.Reset(due)
+		} else {
+			timer.Stop()
+		}
+		if seen := c.Observed(); seen != told {
+			told = seen
+			c.report(seen)
+		}
+	}
+}
+
+// report tells of a change. Only Run calls it.
+func (c *Client) report(seen netip.AddrPort) {
+	name := c.name()
+	if seen.IsValid() {
+		c.log.Info("relay bound", "relay", name, "observed", seen)
+	} else {
+		c.log.Info("relay unbound", "relay", name)
+	}
+	c.told(seen)
+}
+
+// step does what is due: it returns when to come again, and where the bind it
+// wrote into frame must be sent, if any. Without a grant nothing is ever due.
+func (c *Client) step(frame []byte, now time.Time) (due time.Duration, to netip.AddrPort) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &c.b
+	if b.mac == nil {
+		return 0, to
+	}
+	if wait := b.due.Sub(now); wait > 0 {
+		return wait, to
+	}
+	if b.lost >= maxLost && b.observed.IsValid() {
+		c.unbind()
+		b.restart() // as if new: the relay may just have started again
+	}
+	c.makeBind(frame, now, 0)
+	due = b.delay()
+	b.due = now.Add(due)
+	b.lost++
+	return due, b.relay
+}
+
+// makeBind writes the next bind into frame. The caller holds mu.
+func (c *Client) makeBind(frame []byte, now time.Time, flags byte) {
+	b := &c.b
+	b.counter = max(uint64(now.UnixNano()), b.counter+1)
+	if b.quiet {
+		flags |= flagQuiet
+	}
+	copy(b.pending[1:], b.pending[:])
+	b.pending[0] = pendingBind{b.counter, now}
+	putBind(frame, bind{short: c.short, counter: b.counter, flags: flags})
+	b.mac.seal(frame)
+}
+
+// leave ends the binding on both sides. pkts is room for one bind.
+func (c *Client) leave(pkts [][]byte) {
+	c.mu.Lock()
+	to, bound := c.b.relay, c.b.mac != nil && c.b.observed.IsValid()
+	if bound {
+		c.makeBind(pkts[0], c.now(), flagLeave)
+	}
+	c.unbind()
+	c.b.restart()
+	c.mu.Unlock()
+	if bound {
+		_ = c.send(pkts, to) // else the binding dies by itself
+	}
+}
+
+// HandleBound takes a bound frame that came from an address. What does not
+// answer a bind of ours is dropped and counted. pkt is borrowed.
+func (c *Client) HandleBound(pkt []byte, from netip.AddrPort) {
+	now := c.now()
+	short, counter, observed, ok := parseBound(pkt)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &c.b
+	if !ok || short != c.short || b.mac == nil || unmap(from) != b.relay ||
+		observed.Port() == 0 || observed.Addr().IsUnspecified() {
+		c.count.refused.Add(1)
+		return
+	}
+	at, ok := b.sentAt(counter)
+	if !ok || !b.mac.valid(pkt) {
+		c.count.refused.Add(1)
+		return
+	}
+	b.answered(counter)
+	b.measure(now.Sub(at))
+	b.lost = 0
+	b.due = now.Add(jitter(KeepAlive))
+	b.observed = observed
+	relay := b.relay
+	c.live.Store(&relay)
+	c.poke()
+}
+
+// Unwrap takes a deliver frame apart: payload lies inside pkt. The caller has
+// seen that pkt came from Relay; who really made the payload is for WireGuard
+// or the probe to tell.
+func (c *Client) Unwrap(pkt []byte) (from peer.Short, payload []byte, ok bool) {
+	if len(pkt) <= wire.RelayHeaderLen || !isRelay(pkt, wire.TypeRelayDeliver) {
+		return from, nil, false
+	}
+	return peer.Short(pkt[shortAt:]), pkt[wire.RelayHeaderLen:], true
+}
+
+// Bound reports whether the relay forwards for this node, as far as is known.
+func (c *Client) Bound() bool { return c.live.Load() != nil }
+
+// RTT returns the smoothed round trip time to the relay, 0 while unmeasured.
+func (c *Client) RTT() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.rtt
+}
+
+// Observed returns the address at which the relay sees this node, the zero
+// AddrPort while not bound.
+func (c *Client) Observed() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.observed
+}
+
+// Relay returns the relay's address, the zero AddrPort without a grant. Bound
+// and deliver frames come from there.
+func (c *Client) Relay() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.relay
+}
+
+// Stats returns what the client did so far.
+func (c *Client) Stats() ClientStats { return c.count.read() }
+
+func (c *Client) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.name
+}
+
+// unbind takes the binding for gone. The caller holds mu.
+func (c *Client) unbind() {
+	c.live.Store(nil)
+	c.b.observed = netip.AddrPort{}
+}
+
+// poke makes Run look again.
+func (c *Client) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// restart makes a bind due now and forgets the binds before it.
+func (b *binding) restart() {
+	clear(b.pending[:])
+	b.lost = 0
+	b.due = time.Time{}
+}
+
+// delay is how long to wait for the answer to a bind after b.lost lost ones.
+func (b *binding) delay() time.Duration {
+	if b.observed.IsValid() {
+		return answerTime
+	}
+	d := retryMax
+	if b.lost < 16 {
+		d = min(d, retryFirst<<b.lost)
+	}
+	if d >= time.Second {
+		d = jitter(d) // many clients of a relay that is gone
+	}
+	return d
+}
+
+// sentAt finds the pending bind of that counter.
+func (b *binding) sentAt(counter uint64) (time.Time, bool) {
+	for _, p := range b.pending {
+		if p.counter == counter && counter != 0 {
+			return p.at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// answered forgets the pending binds up to counter: an older answer tells of an
+// older address.
+func (b *binding) answered(counter uint64) {
+	for i := range b.pending {
+		if b.pending[i].counter <= counter {
+			b.pending[i] = pendingBind{}
+		}
+	}
+}
+
+// measure smooths the round trip time as RFC 6298 §2.3 does, alpha 1/8.
+func (b *binding) measure(rtt time.Duration) {
+	if rtt = max(rtt, 1); b.rtt == 0 {
+		b.rtt = rtt
+		return
+	}
+	b.rtt += (rtt - b.rtt) / 8
+}
+
+// jitter varies d by ±10 %.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5+1)
+}
