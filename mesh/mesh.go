@@ -78,11 +78,12 @@ type Config struct {
 	TUN       wgtun.Device // the mesh closes it
 	Directory *directory.Directory
 
-	Finder   peer.Finder                                           // nil: no direct paths but known addresses
-	Post     func(ctx context.Context, to peer.ID, m []byte) error // hands a sealed signal to a hub
-	PathMTU  func(n peer.Node, mtu int)                            // a peer's path carries less than the TUN's MTU; 0: it no longer does
-	Remember func([]Recent)                                        // called by the loop when it changed; must not block
-	Log      *slog.Logger                                          // nil: discard
+	Finder      peer.Finder                                           // nil: no direct paths but known addresses
+	Post        func(ctx context.Context, to peer.ID, m []byte) error // hands a sealed signal to a hub
+	PathMTU     func(n peer.Node, mtu int)                            // a peer's path carries less than the TUN's MTU; 0: it no longer does
+	Remember    func([]Recent)                                        // called by the loop when it changed; must not block
+	PathChanged func(n peer.Node, i peer.PathInfo)                    // called by the loop; must not block; may be nil
+	Log         *slog.Logger                                          // nil: discard
 }
 
 // Socket is the node's UDP port before the mesh runs on it, so that a finder

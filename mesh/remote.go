@@ -197,6 +197,9 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 		r.ep.path.Store(&c.path)
 		info := c.path.Info()
 		m.log.Info("path", "node", r.node.Name, "kind", info.Kind, "via", info.Via, "addr", info.Remote, "works", c.state == up)
+		if m.cfg.PathChanged != nil {
+			m.cfg.PathChanged(r.node, info)
+		}
 		m.loop.changed = true
 		m.wakeAt(now.Add(rememberEvery))
 	}

@@ -1,0 +1,236 @@
+package mesh
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// fakePath is a path of a kind that goes nowhere.
+type fakePath struct{ kind peer.Kind }
+
+func (f fakePath) Send([][]byte) error { return nil }
+func (f fakePath) Info() peer.PathInfo { return peer.PathInfo{Kind: f.kind} }
+func (f fakePath) Close() error        { return nil }
+
+// world runs a set against a clock of its own. alive says which paths answer,
+// and how fast; the time moves from deadline to deadline.
+type world struct {
+	t     *testing.T
+	set   set
+	now   time.Time
+	alive map[via]time.Duration // round-trip time; absent: silent
+	mtu   map[via]int           // what passes; 0: everything
+	sent  map[via]int
+	due   []answer
+}
+
+type answer struct {
+	at   time.Time
+	txid uint64
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: time.Unix(1e9, 0), alive: map[via]time.Duration{}, mtu: map[via]int{}, sent: map[via]int{}}
+	n := uint64(0)
+	w.set = set{txid: func() uint64 { n++; return n }, sizes: []int{1400, 1280, 576}, busy: true}
+	return w
+}
+
+func (w *world) add(v via, kind peer.Kind) *candidate {
+	c := w.set.add(w.now, v, func() peer.Path { return fakePath{kind} })
+	if c != nil && v.relay != "" {
+		c.keep = true
+	}
+	return c
+}
+
+// run lets time pass until d is over or done says so.
+func (w *world) run(d time.Duration, done func() bool) time.Duration {
+	start, end := w.now, w.now.Add(d)
+	for w.now.Before(end) {
+		for _, o := range w.set.tick(w.now) {
+			w.sent[o.c.via]++
+			rtt, ok := w.alive[o.c.via]
+			if limit := w.mtu[o.c.via]; ok && (limit == 0 || o.size <= limit) {
+				w.due = append(w.due, answer{w.now.Add(rtt), o.txid})
+			}
+		}
+		w.set.choose(w.now)
+		if done != nil && done() {
+			break
+		}
+		w.step(end)
+	}
+	return w.now.Sub(start)
+}
+
+// step moves to the next thing that happens.
+func (w *world) step(end time.Time) {
+	next, first := end, -1
+	if at := w.set.deadline(); !at.IsZero() && at.Before(next) {
+		next = at
+	}
+	for i, a := range w.due {
+		if !a.at.After(next) {
+			next, first = a.at, i
+		}
+	}
+	if next.After(w.now) {
+		w.now = next
+	} else if first < 0 {
+		w.now = w.now.Add(time.Millisecond)
+	}
+	if first >= 0 {
+		txid := w.due[first].txid
+		w.due = append(w.due[:first], w.due[first+1:]...)
+		w.set.pong(w.now, txid)
+	}
+	w.set.choose(w.now)
+}
+
+func (w *world) wantCurrent(v via) {
+	w.t.Helper()
+	if c := w.set.current; c == nil || c.via != v {
+		w.t.Fatalf("current path is %+v, want %v", c, v)
+	}
+}
+
+var (
+	relayed = via{relay: "hub"}
+	near    = via{addr: netip.MustParseAddrPort("192.0.2.1:1")}
+	far     = via{addr: netip.MustParseAddrPort("192.0.2.2:1")}
+)
+
+func TestMovesUpToDirect(t *testing.T) {
+	w := newWorld(t)
+	w.add(relayed, peer.KindRelayUDP)
+	w.alive[relayed] = 10 * time.Millisecond
+	w.run(time.Second, nil)
+	w.wantCurrent(relayed)
+	w.add(near, peer.KindUDP)
+	w.alive[near] = 30 * time.Millisecond // slower, yet a better rung
+	took := w.run(time.Second, func() bool { return w.set.current.via == near })
+	if took > 50*time.Millisecond {
+		t.Errorf("the direct path was taken after %v", took)
+	}
+}
+
+// TestDeadPathIsLeft: DESIGN §6 gives three seconds.
+func TestDeadPathIsLeft(t *testing.T) {
+	w := newWorld(t)
+	w.add(relayed, peer.KindRelayUDP)
+	w.add(near, peer.KindUDP)
+	w.alive[relayed], w.alive[near] = 20*time.Millisecond, 5*time.Millisecond
+	w.run(20*time.Second, nil)
+	w.wantCurrent(near)
+	delete(w.alive, near)
+	took := w.run(10*time.Second, func() bool { return w.set.current.via == relayed })
+	if w.wantCurrent(relayed); took > 3*time.Second {
+		t.Errorf("a dead path was used for %v", took)
+	}
+	w.alive[near] = 5 * time.Millisecond
+	w.run(40*time.Second, func() bool { return w.set.current.via == near })
+	w.wantCurrent(near)
+}
+
+// TestCongestionIsNotDeath: while datagrams still arrive, lost probes alone do
+// not condemn a path as fast.
+func TestCongestionIsNotDeath(t *testing.T) {
+	w := newWorld(t)
+	c := w.add(near, peer.KindUDP)
+	var rx uint64
+	c.rx = func() uint64 { rx++; return rx }
+	w.alive[near] = 5 * time.Millisecond
+	w.run(5*time.Second, nil)
+	delete(w.alive, near)
+	w.run(3*time.Second, nil)
+	if c.state != up {
+		t.Error("a path that still carries data was given up within 3 s")
+	}
+	w.run(5*time.Second, nil)
+	if c.state == up {
+		t.Error("a path whose probes are never answered stays up")
+	}
+}
+
+func TestFasterOfOneRungNeedsToBeClearlyFaster(t *testing.T) {
+	w := newWorld(t)
+	w.add(far, peer.KindUDP)
+	w.alive[far] = 20 * time.Millisecond
+	w.run(time.Second, nil)
+	w.add(near, peer.KindUDP)
+	w.alive[near] = 19 * time.Millisecond
+	w.run(60*time.Second, nil)
+	w.wantCurrent(far)
+	w.alive[near] = 5 * time.Millisecond
+	w.run(20*time.Minute, func() bool { return w.set.current.via == near })
+	w.wantCurrent(near)
+}
+
+func TestGivesUpWhatNeverAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.add(near, peer.KindUDP)
+	w.add(relayed, peer.KindRelayUDP)
+	w.run(time.Minute, nil)
+	if w.set.find(near) != nil {
+		t.Error("an address that never answered is still probed after a minute")
+	}
+	if w.set.find(relayed) == nil {
+		t.Error("a relay was given up")
+	}
+	if n := w.sent[relayed]; n > 20 {
+		t.Errorf("a silent relay was probed %d times in a minute", n)
+	}
+}
+
+func TestIdlePathsAreQuiet(t *testing.T) {
+	w := newWorld(t)
+	w.add(near, peer.KindUDP)
+	w.alive[near] = time.Millisecond
+	w.run(time.Second, nil)
+	w.set.use(w.now, false)
+	w.run(time.Second, nil)
+	w.sent = map[via]int{}
+	w.run(10*time.Minute, nil)
+	if n := w.sent[near]; n < 30 || n > 50 {
+		t.Errorf("%d probes in ten idle minutes; want about one in 15 s", n)
+	}
+}
+
+func TestMTU(t *testing.T) {
+	for _, tc := range []struct{ passes, want int }{{0, 1400}, {1300, 1280}, {600, 576}} {
+		w := newWorld(t)
+		c := w.add(near, peer.KindUDP)
+		w.alive[near], w.mtu[near] = 10*time.Millisecond, tc.passes
+		took := w.run(10*time.Second, func() bool { return c.mtu.found != 0 })
+		if c.mtu.found != tc.want {
+			t.Errorf("path that passes %d: found %d, want %d", tc.passes, c.mtu.found, tc.want)
+		}
+		if took > 4*time.Second {
+			t.Errorf("path that passes %d: search took %v", tc.passes, took)
+		}
+		if c.state != up || c.misses != 0 {
+			t.Errorf("the search counted as losses: %+v", c)
+		}
+	}
+}
+
+func TestCandidatesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.add(relayed, peer.KindRelayUDP)
+	w.add(near, peer.KindUDP)
+	w.alive[near], w.alive[relayed] = time.Millisecond, time.Millisecond
+	w.run(time.Second, nil)
+	for i := range 1000 {
+		w.add(via{addr: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), uint16(i+1))}, peer.KindUDP)
+	}
+	if n := len(w.set.cands); n > maxCandidates {
+		t.Errorf("%d candidates, want at most %d", n, maxCandidates)
+	}
+	if w.set.find(near) == nil || w.set.find(relayed) == nil {
+		t.Error("a flood of addresses displaced paths that work")
+	}
+}

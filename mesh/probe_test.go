@@ -1,0 +1,229 @@
+package mesh
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/wire"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// keysOf derives the pair keys as each of two nodes does.
+func keysOf(t testing.TB) (ofA, ofB [2]pairKey, a, b peer.Node) {
+	t.Helper()
+	a, ka := newIdentity(t, "a", 1)
+	b, kb := newIdentity(t, "b", 2)
+	for _, side := range []struct {
+		key         [32]byte
+		self, other peer.Node
+		out         *[2]pairKey
+	}{{ka, a, b, &ofA}, {kb, b, a, &ofB}} {
+		p, s, err := pairKeys(side.key, peer.Fingerprint{7}, side.self, side.other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*side.out = [2]pairKey{p, s}
+	}
+	return ofA, ofB, a, b
+}
+
+func TestPairKeysAgree(t *testing.T) {
+	ofA, ofB, a, b := keysOf(t)
+	if ofA != ofB {
+		t.Error("the two ends derive different keys")
+	}
+	if ofA[0] == ofA[1] {
+		t.Error("probes and signals share a key")
+	}
+	// A node with b's WireGuard key but another signing key is another node.
+	_, ka := newIdentity(t, "a", 1)
+	impostor := b
+	impostor.SignKey = a.SignKey
+	p1, _, _ := pairKeys(ka, peer.Fingerprint{7}, a, b)
+	p2, _, _ := pairKeys(ka, peer.Fingerprint{7}, a, impostor)
+	p3, _, _ := pairKeys(ka, peer.Fingerprint{8}, a, b)
+	if p1 == p2 || p1 == p3 {
+		t.Error("the key does not depend on the signing keys or the network")
+	}
+}
+
+func TestProbeRoundTrip(t *testing.T) {
+	keys, _, a, _ := keysOf(t)
+	seen := netip.MustParseAddrPort("192.0.2.7:4711")
+	for _, size := range []int{0, probeLength, 1432} {
+		b := appendPing(nil, &keys[0], a.ID.Short(), 42, size)
+		if want := max(size, probeLength); len(b) != want {
+			t.Errorf("ping of size %d has %d bytes", size, len(b))
+		}
+		p, err := parseProbe(b)
+		if err != nil || p.typ != wire.TypePing || p.txid != 42 || p.from != a.ID.Short() || !p.authentic(&keys[0]) {
+			t.Errorf("ping came back as %+v, %v", p, err)
+		}
+		for i := range b {
+			b[i] ^= 1
+			if p, err := parseProbe(b); err == nil && p.authentic(&keys[0]) {
+				t.Fatalf("a flipped bit in byte %d goes unnoticed", i)
+			}
+			b[i] ^= 1
+		}
+	}
+	p, err := parseProbe(appendPong(nil, &keys[0], a.ID.Short(), 43, seen))
+	if err != nil || p.typ != wire.TypePong || p.observed != seen || !p.authentic(&keys[0]) {
+		t.Errorf("pong came back as %+v, %v", p, err)
+	}
+}
+
+func FuzzParseProbe(f *testing.F) {
+	key := pairKey{1}
+	f.Add(appendPing(nil, &key, peer.Short{2}, 3, 100))
+	f.Add(appendPong(nil, &key, peer.Short{2}, 3, netip.MustParseAddrPort("[2001:db8::1]:9")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := parseProbe(b)
+		if err != nil {
+			return
+		}
+		if len(b) < probeLength || (p.typ != wire.TypePing && p.typ != wire.TypePong) {
+			t.Fatalf("accepted %x", b)
+		}
+		other := pairKey{9}
+		if p.authentic(&other) {
+			t.Fatal("authentic under a key nobody used")
+		}
+	})
+}
+
+func FuzzOpenSignal(f *testing.F) {
+	key := pairKey{5}
+	b, err := sealSignal(&key, signalOffer, flowID{1}, []byte("candidates"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		kind, id, msg, err := openSignal(&key, in)
+		if err == nil && (kind != signalOffer || id != flowID{1} || string(msg) != "candidates") { // the key is this test's own
+			t.Fatalf("opened what was never sealed: %x", in)
+		}
+	})
+}
+
+func TestSignalTooLong(t *testing.T) {
+	key := pairKey{5}
+	if _, err := sealSignal(&key, signalMore, flowID{}, make([]byte, peer.MaxSignal)); err == nil {
+		t.Error("sealed a signal longer than any hub passes on")
+	}
+}
+
+// captureInitiation has a real wireguard-go device make a handshake initiation.
+func captureInitiation(t testing.TB, from, to peer.Node, key [32]byte) []byte {
+	t.Helper()
+	c := &captureBind{got: make(chan []byte, 1)}
+	tun := newPipeTUN()
+	dev := device.NewDevice(tun, c, device.NewLogger(device.LogLevelSilent, ""))
+	defer dev.Close()
+	hexOf := func(b []byte) string { return string(appendHex(nil, b)) }
+	if err := dev.IpcSet("private_key=" + hexOf(key[:]) + "\npublic_key=" + hexOf(to.ID[:]) +
+		"\nendpoint=x\nallowed_ip=0.0.0.0/0\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Up(); err != nil {
+		t.Fatal(err)
+	}
+	tun.out <- packet(from.Addr4, to.Addr4, "x")
+	select {
+	case b := <-c.got:
+		return b
+	case <-time.After(5 * time.Second):
+		t.Fatal("wireguard-go sent no initiation")
+	}
+	return nil
+}
+
+func appendHex(dst, b []byte) []byte {
+	const digits = "0123456789abcdef"
+	for _, c := range b {
+		dst = append(dst, digits[c>>4], digits[c&15])
+	}
+	return dst
+}
+
+// captureBind keeps the first datagram sent.
+type captureBind struct {
+	got    chan []byte
+	closed chan struct{}
+}
+
+func (c *captureBind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
+	c.closed = make(chan struct{})
+	return nil, 1, nil
+}
+func (c *captureBind) Close() error                                { return nil }
+func (c *captureBind) SetMark(uint32) error                        { return nil }
+func (c *captureBind) BatchSize() int                              { return 1 }
+func (c *captureBind) ParseEndpoint(string) (conn.Endpoint, error) { return &Endpoint{}, nil }
+func (c *captureBind) Send(bufs [][]byte, _ conn.Endpoint) error {
+	select {
+	case c.got <- bytes.Clone(bufs[0]):
+	default:
+	}
+	return nil
+}
+
+// TestOpenInitiation opens what wireguard-go made, and only that.
+func TestOpenInitiation(t *testing.T) {
+	a, ka := newIdentity(t, "a", 1)
+	b, kb := newIdentity(t, "b", 2)
+	msg := captureInitiation(t, a, b, ka)
+	o, err := newOpener(kb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := o.open(msg); err != nil || id != a.ID {
+		t.Errorf("open = %v, %v; want node a", id, err)
+	}
+	_, kc := newIdentity(t, "c", 3)
+	if other, _ := newOpener(kc); other.addressed(msg) {
+		t.Error("another node takes the initiation for its own")
+	}
+	for i := range msg[:initMAC2] {
+		msg[i] ^= 0x80
+		if _, err := o.open(msg); err == nil {
+			t.Errorf("a changed byte %d goes unnoticed", i)
+		}
+		msg[i] ^= 0x80
+	}
+}
+
+func FuzzOpenInitiation(f *testing.F) {
+	a, ka := newIdentity(f, "a", 1)
+	b, kb := newIdentity(f, "b", 2)
+	msg := captureInitiation(f, a, b, ka)
+	o, err := newOpener(kb)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(msg)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if id, err := o.open(in); err == nil && (id != a.ID || !bytes.Equal(in[:initMAC2], msg[:initMAC2])) {
+			t.Fatalf("opened a forged initiation: %x", in)
+		}
+	})
+}
+
+func FuzzDestination(f *testing.F) {
+	f.Add(packet(netip.MustParseAddr("100.80.0.1"), netip.MustParseAddr("100.80.0.2"), "x"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, ok := destination(b)
+		if !ok {
+			return
+		}
+		if v := b[0] >> 4; (v == 4) != a.Is4() || v == 4 && binary.BigEndian.Uint32(b[16:]) != binary.BigEndian.Uint32(a.AsSlice()) {
+			t.Fatalf("destination of %x = %v", b, a)
+		}
+	})
+}
