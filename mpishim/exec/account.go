@@ -1,0 +1,108 @@
+package exec
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// account is a local user as the passwd database has it.
+type account struct {
+	name, home, shell string
+	uid, gid          uint32
+	groups            []uint32
+}
+
+// lookupAccount asks the host's name service (files, LDAP, SSSD …) through
+// getent, and /etc/passwd where that tool is missing.
+func lookupAccount(ctx context.Context, name string) (account, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var line string
+	if out, err := osexec.CommandContext(ctx, "getent", "passwd", "--", name).Output(); err == nil {
+		line = strings.TrimSpace(string(out))
+	} else {
+		line = passwdLine("/etc/passwd", name)
+	}
+	acc, err := parseAccount(line, name)
+	if err != nil {
+		return account{}, err
+	}
+	acc.groups = []uint32{acc.gid}
+	out, err := osexec.CommandContext(ctx, "id", "-G", "--", name).Output()
+	if err != nil {
+		return acc, nil // the primary group alone gives less, never more
+	}
+	acc.groups = acc.groups[:0]
+	for _, f := range strings.Fields(string(out)) {
+		if gid, err := strconv.ParseUint(f, 10, 32); err == nil {
+			acc.groups = append(acc.groups, uint32(gid))
+		}
+	}
+	return acc, nil
+}
+
+func passwdLine(path, name string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if strings.HasPrefix(s.Text(), name+":") {
+			return s.Text()
+		}
+	}
+	return ""
+}
+
+// parseAccount reads one line of passwd(5): name:password:uid:gid:gecos:home:shell.
+func parseAccount(line, name string) (account, error) {
+	f := strings.Split(line, ":")
+	if len(f) != 7 || f[0] != name {
+		return account{}, fmt.Errorf("exec: no user %s here; create the account or map the user in policy.json", name)
+	}
+	uid, err1 := strconv.ParseUint(f[2], 10, 32)
+	gid, err2 := strconv.ParseUint(f[3], 10, 32)
+	if err1 != nil || err2 != nil {
+		return account{}, fmt.Errorf("exec: user %s has no numeric ids", name)
+	}
+	acc := account{name: name, home: f[5], shell: f[6], uid: uint32(uid), gid: uint32(gid)}
+	if acc.shell == "" {
+		acc.shell = "/bin/sh"
+	}
+	return acc, nil
+}
+
+// allowed reports why the account may not be used, nil when it may.
+func (a account) allowed(p Policy, mapped bool) error {
+	euid := uint32(os.Geteuid())
+	switch {
+	case a.uid == 0 && !p.AllowRoot:
+		return fmt.Errorf("exec: root is not allowed to run commands here; use another user, map root in policy.json, or create the network with --allow-root-exec")
+	case a.uid != 0 && a.uid < minUID && !mapped && a.uid != euid:
+		return fmt.Errorf("exec: user %s is a system user (id %d below %d); map it in policy.json", a.name, a.uid, minUID)
+	case euid != 0 && a.uid != euid:
+		return fmt.Errorf("exec: meshd here is not root and can run commands only as its own user, not as %s", a.name)
+	}
+	switch filepath.Base(a.shell) {
+	case "nologin", "false":
+		return fmt.Errorf("exec: user %s has no login shell here (%s)", a.name, a.shell)
+	}
+	return nil
+}
+
+// credential returns what the kernel must switch to, nil when already there.
+func (a account) credential() *syscall.Credential {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: a.groups}
+}

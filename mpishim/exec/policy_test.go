@@ -1,0 +1,102 @@
+package exec
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestPolicyLocal(t *testing.T) {
+	p := Policy{Map: []Rule{
+		{Node: "evil", User: "*", Deny: true},
+		{Site: "lyon", User: "marie", To: "mcurie"},
+		{User: "root", To: "mpi"},
+		{Node: "a", User: "alice", To: "guest"},
+		{Node: "a", User: "alice", To: "project"},
+	}}
+	for _, tt := range []struct {
+		name   string
+		caller Caller
+		login  string
+		want   string // empty for an error
+		mapped bool
+	}{
+		{"same name", Caller{"b", "x", "bob"}, "bob", "bob", false},
+		{"no login asked", Caller{"b", "x", "bob"}, "", "bob", false},
+		{"site", Caller{"b", "lyon", "marie"}, "marie", "mcurie", true},
+		{"other site", Caller{"b", "x", "marie"}, "marie", "marie", false},
+		{"root", Caller{"b", "x", "root"}, "root", "mpi", true},
+		{"denied", Caller{"evil", "lyon", "marie"}, "marie", "", false},
+		{"first", Caller{"a", "x", "alice"}, "alice", "guest", true},
+		{"second by login", Caller{"a", "x", "alice"}, "project", "project", true},
+		{"login not mapped", Caller{"a", "x", "alice"}, "bob", "", false},
+		{"root by login", Caller{"a", "x", "alice"}, "root", "", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, mapped, err := p.Local(tt.caller, tt.login)
+			if got != tt.want || mapped != tt.mapped || (err != nil) != (tt.want == "") {
+				t.Errorf("got %q, %v, %v, want %q, %v", got, mapped, err, tt.want, tt.mapped)
+			}
+		})
+	}
+}
+
+func TestLoadPolicy(t *testing.T) {
+	dir := t.TempDir()
+	if p, err := LoadPolicy(dir); err != nil || p.AllowRoot || p.Map != nil {
+		t.Errorf("missing file: got %+v, %v", p, err)
+	}
+	for text, want := range map[string]string{
+		`{"allow_root": true, "map": [{"user": "*"}]}`: "",
+		`{"map": [{"user": "a", "dney": true}]}`:       "dney",
+		`{"map": [{"user": ""}]}`:                      "rule 1",
+		`{"map": [{"user": "a", "to": "b c"}]}`:        "rule 1",
+		`{"map": [{"user":"a","to":"b","deny":true}]}`: "exclude",
+		`{} {}`:                          "after",
+		`{`:                              "EOF",
+		strings.Repeat(" ", maxPolicy+1): "longer",
+	} {
+		if err := os.WriteFile(dir+"/policy.json", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := LoadPolicy(dir)
+		if (err != nil) != (want != "") || err != nil && (!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "policy.json")) {
+			t.Errorf("%.60q: got %v, want an error with %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParsePolicy(f *testing.F) {
+	f.Add([]byte(`{"allow_root":true,"map":[{"node":"a","site":"s","user":"*","to":"u"}]}`))
+	f.Add([]byte(`{"map":[{"user":"x","deny":true}]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := ParsePolicy(raw)
+		if err != nil {
+			return
+		}
+		if name, _, err := p.Local(Caller{"n", "s", "u"}, "u"); err == nil && checkName("user", name) != nil {
+			t.Errorf("maps to %q", name)
+		}
+	})
+}
+
+func FuzzParseConfig(f *testing.F) {
+	seed, _ := json.Marshal(sessionConfig{Seed: make([]byte, 32), SignKey: make([]byte, 32), Caller: Caller{Node: "a"}, Node: "b", StateDir: "/x"})
+	f.Add(seed)
+	f.Add([]byte(`{"seed":"","policy":{"map":[{}]}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if c, err := parseConfig(raw); err == nil && c.check() != nil {
+			t.Error("an invalid configuration passes")
+		}
+	})
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("12 (a) b (c) S 3 4 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		parseStat(raw)
+		parseAccount(string(raw), "a")
+		cgroup2Root(string(raw))
+	})
+}

@@ -1,0 +1,217 @@
+package exec
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// grace is how long processes have between SIGTERM and SIGKILL.
+const grace = 2 * time.Second
+
+// proc is a line of the process table.
+type proc struct {
+	pid, ppid, sid int
+	start          uint64 // clock ticks after boot; with pid it names a process for good
+	zombie         bool
+}
+
+// parseStat reads /proc/PID/stat (proc_pid_stat(5)). The command's name, in
+// parentheses, may hold anything, so the fields are counted after the last one.
+func parseStat(raw []byte) (proc, bool) {
+	open, end := bytes.IndexByte(raw, ' '), bytes.LastIndexByte(raw, ')')
+	if open < 0 || end < open {
+		return proc{}, false
+	}
+	f := strings.Fields(string(raw[end+1:]))
+	if len(f) < 20 {
+		return proc{}, false
+	}
+	var p proc
+	var err [4]error
+	p.pid, err[0] = strconv.Atoi(string(raw[:open]))
+	p.ppid, err[1] = strconv.Atoi(f[1])
+	p.sid, err[2] = strconv.Atoi(f[3])
+	p.start, err[3] = strconv.ParseUint(f[19], 10, 64)
+	p.zombie = f[0] == "Z" || f[0] == "X"
+	return p, err == [4]error{}
+}
+
+func procOf(pid int) (proc, bool) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, false
+	}
+	return parseStat(raw)
+}
+
+func processes() []proc {
+	entries, _ := os.ReadDir("/proc")
+	var all []proc
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if p, ok := procOf(pid); ok && !p.zombie {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// tree names the processes of one session in the ways that find them: as
+// descendants of a subreaper, by their kernel session, by their cgroup.
+type tree struct {
+	ancestor int    // whose descendants belong to it, itself excluded; 0 for none
+	sid      int    // kernel session; 0 for none
+	cgroup   string // directory; empty for none
+}
+
+// members returns the living processes of t.
+func (t tree) members() []int {
+	all := processes()
+	in := map[int]bool{}
+	for _, pid := range cgroupProcs(t.cgroup) {
+		in[pid] = true
+	}
+	for _, p := range all {
+		if t.sid != 0 && p.sid == t.sid {
+			in[p.pid] = true
+		}
+	}
+	for grown := true; grown; { // pids wrap around, so parents may come later in the list
+		grown = false
+		for _, p := range all {
+			if !in[p.pid] && (in[p.ppid] || t.ancestor != 0 && p.ppid == t.ancestor) {
+				in[p.pid], grown = true, true
+			}
+		}
+	}
+	delete(in, t.ancestor)
+	delete(in, os.Getpid())
+	var pids []int
+	for _, p := range all {
+		if in[p.pid] {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// end sends SIGTERM (and SIGCONT, for the stopped) to all of t, SIGKILL after the
+// grace period, until nothing is left. It returns how many processes it found.
+func (t tree) end() int {
+	first := t.members()
+	for _, pid := range first {
+		syscall.Kill(pid, syscall.SIGTERM)
+		syscall.Kill(pid, syscall.SIGCONT)
+	}
+	deadline := time.Now().Add(grace)
+	pause := time.Millisecond
+	for left := first; len(left) > 0; left = t.members() {
+		if time.Now().After(deadline) {
+			if t.cgroup != "" {
+				os.WriteFile(filepath.Join(t.cgroup, "cgroup.kill"), []byte("1"), 0)
+			}
+			for _, pid := range left {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if time.Now().After(deadline.Add(10 * grace)) {
+				break // in uninterruptible sleep: the kernel ends them when it can
+			}
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, 50*time.Millisecond)
+	}
+	if t.cgroup != "" {
+		os.Remove(t.cgroup)
+	}
+	return len(first)
+}
+
+func cgroupProcs(dir string) []int {
+	if dir == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, f := range strings.Fields(string(raw)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// makeCgroup makes a group for a session's command beneath our own in the
+// version 2 hierarchy, and returns "" where that is not there or not writable.
+func makeCgroup(pid int) string {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	root, own := cgroup2Root(string(mounts)), ""
+	for line := range strings.Lines(string(groups)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			own = rest
+		}
+	}
+	if root == "" || own == "" || slices.Contains(strings.Split(own, "/"), "..") {
+		return ""
+	}
+	dir := filepath.Join(root, own, "meshmpi-exec-"+strconv.Itoa(pid))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return ""
+	}
+	return dir
+}
+
+// cgroup2Root finds the mount point of the version 2 hierarchy in the text of
+// proc_pid_mountinfo(5): "… root mountpoint options - fstype …".
+func cgroup2Root(mountinfo string) string {
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(line, " - ")
+		f := strings.Fields(left)
+		if ok && strings.HasPrefix(right, "cgroup2 ") && len(f) > 4 && f[3] == "/" {
+			return f[4]
+		}
+	}
+	return ""
+}
+
+// reapOrphans waits for every adopted child that has ended, but never for keep,
+// whose status belongs to another.
+func reapOrphans(keep int) {
+	for _, p := range zombiesOf(os.Getpid()) {
+		if p != keep {
+			var ws unix.WaitStatus
+			unix.Wait4(p, &ws, unix.WNOHANG, nil)
+		}
+	}
+}
+
+func zombiesOf(parent int) []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			if p, ok := procOf(pid); ok && p.zombie && p.ppid == parent {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
