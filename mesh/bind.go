@@ -186,7 +186,14 @@ func (r *receiver) receive(bufs [][]byte, sizes []int, eps []wgconn.Endpoint) (i
 	if err != nil {
 		return 0, err
 	}
-	for i := range n {
+	r.dispatch(bufs[:n], sizes, eps)
+	return n, nil
+}
+
+// dispatch hands each datagram to whom it is for; what is WireGuard's stays in
+// bufs with its size and source set, the size of everything else becomes zero.
+func (r *receiver) dispatch(bufs [][]byte, sizes []int, eps []wgconn.Endpoint) {
+	for i := range bufs {
 		pkt, from := bufs[i][:sizes[i]], r.from[i]
 		sizes[i] = 0
 		switch wire.Classify(pkt) {
@@ -205,12 +212,11 @@ func (r *receiver) receive(bufs [][]byte, sizes []int, eps []wgconn.Endpoint) (i
 		default:
 			r.b.other.Add(1)
 		}
-		if len(r.run) > 0 && (i+1 == n || r.from[i+1] != from) {
+		if len(r.run) > 0 && (i+1 == len(bufs) || r.from[i+1] != from) {
 			r.b.relay.Input(r.run, from)
 			r.run = r.run[:0]
 		}
 	}
-	return n, nil
 }
 
 // toWireGuard reports whether WireGuard is to have pkt now. Initiations take

@@ -99,6 +99,7 @@ type Record struct {
 	Chain     [][]byte // DER: leaf, hub's intermediate, root
 	Up        bool     // the hub holds a control session with it
 	Advertise string   // HOST:PORT where the node is reachable without a NAT's help, or ""
+	Cores     int      // processors the node offers, 0 when it has not said
 	Revoked   bool     // a signed revocation names it
 	Removed   bool     // the node has left for good; its name and addresses are kept for its key
 }

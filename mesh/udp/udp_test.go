@@ -163,3 +163,13 @@ func repeat(n, times int) []int {
 	}
 	return s
 }
+
+// FuzzParseControl: the kernel writes control messages, yet nothing there may panic.
+func FuzzParseControl(f *testing.F) {
+	f.Add(segmentControl(make([]byte, 0, 64), 1200))
+	f.Fuzz(func(t *testing.T, oob []byte) {
+		if segment, _, _ := parseControl(oob); segment < 0 || segment > 65535 {
+			t.Fatalf("segment size %d", segment)
+		}
+	})
+}

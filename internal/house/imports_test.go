@@ -1,0 +1,103 @@
+package house
+
+import "testing"
+
+// rooms says what each room may import of ours. The most specific entry counts.
+
+var rooms = []struct {
+	room string
+	may  []string
+}{
+	{"mesh/peer", nil},
+	{"internal/wire", nil},
+	{"internal/house", nil},
+	{"internal/cli", nil},
+	{"internal/simnet", nil},
+	{"mesh/route", []string{"mesh/peer"}},
+	{"mesh/cert", []string{"mesh/peer"}},
+	{"mesh/token", []string{"mesh/peer", "mesh/cert"}},
+	{"mesh/udp", nil},
+	{"mesh/directory", []string{"mesh/peer"}},
+	{"mesh/hub", []string{"mesh/peer", "mesh/cert", "mesh/token", "mesh/hub"}},
+	{"mesh", []string{"mesh/peer", "mesh/udp", "mesh/directory", "internal/wire"}},
+	{"ice", []string{"mesh/peer", "internal/wire"}},
+	{"relay", []string{"mesh/peer", "internal/wire"}},
+	{"tun", []string{"mesh/peer"}},
+	{"dns", []string{"mesh/peer", "dns"}},
+	{"shaper", []string{"mesh/peer"}},
+	{"mpishim", []string{"mesh/peer", "mpishim"}},
+	{"mpi", []string{"mpi"}},
+	{"internal/state", []string{"mesh/peer", "mesh/cert"}},
+	{"internal/node/api", []string{"mesh/peer", "mpishim"}},
+	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/node/api"}},
+	{"cmd", []string{"internal/node", "internal/node/api", "internal/cli", "mpi", "mpishim", "mesh/token"}},
+	{"integration", []string{"internal/node", "internal/node/api", "internal/cli", "mpi", "mpishim", "integration"}},
+}
+
+// owners says which rooms may import a third party directly. What is not listed
+// may be imported anywhere: the toolkits of x/ and the like.
+var owners = []struct {
+	party string
+	rooms []string
+}{
+	{"github.com/alecthomas/kong", []string{"cmd", "internal/cli", "integration/cmd"}},
+	{"golang.zx2c4.com/wireguard", []string{"mesh", "tun"}},
+	{"gvisor.dev/gvisor", []string{"tun"}},
+	{"github.com/pion", []string{"ice"}},
+	{"github.com/vishvananda/netlink", []string{"tun", "integration"}},
+	{"github.com/google/nftables", []string{"tun", "integration"}},
+	{"github.com/miekg/dns", []string{"dns"}},
+	{"go.etcd.io/bbolt", []string{"mesh/hub"}},
+	{"go.etcd.io/etcd", []string{"mesh/hub"}},
+	{"github.com/coreos/go-systemd", []string{"cmd"}},
+}
+
+// TestImports enforces the tables above on everything but tests, which may use
+// what they need to.
+func TestImports(t *testing.T) {
+	for _, f := range readModule(t) {
+		ours, theirs := imports(f.files)
+		room, may := roomOf(f.path)
+		if room == "" {
+			if len(f.files) > 0 {
+				t.Errorf("%s: belongs to no room of the table", f.path)
+			}
+			continue
+		}
+		for dep := range ours {
+			if !mayImport(room, may, dep) {
+				t.Errorf("%s imports %s; room %s may import %v", f.path, dep, room, may)
+			}
+		}
+		for dep := range theirs {
+			for _, o := range owners {
+				if within(dep, o.party) && !matches(f.path, o.rooms) {
+					t.Errorf("%s imports %s, which only %v may", f.path, dep, o.rooms)
+				}
+			}
+		}
+	}
+}
+
+// roomOf returns the most specific entry that a folder lies in.
+func roomOf(path string) (room string, may []string) {
+	for _, r := range rooms {
+		if within(path, r.room) && len(r.room) > len(room) {
+			room, may = r.room, r.may
+		}
+	}
+	return room, may
+}
+
+// mayImport reports whether dep lies in a room that may names. Naming a room
+// does not name the rooms of their own inside it, except for internal/node,
+// which puts the house together.
+func mayImport(room string, may []string, dep string) bool {
+	depRoom, _ := roomOf(dep)
+	for _, m := range may {
+		if dep == m || depRoom == m || room == "internal/node" && within(dep, m) {
+			return true
+		}
+	}
+	return false
+}

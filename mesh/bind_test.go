@@ -1,0 +1,117 @@
+package mesh
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/internal/wire"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	wgconn "golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// taken records where a receiver sent what it received.
+type taken struct{ handshakes, answers, probes, stun, forwarded, bound int }
+
+func (s *taken) handshake([]byte, *source)   { s.handshakes++ }
+func (s *taken) answered(uint32)             { s.answers++ }
+func (s *taken) probe([]byte, *source)       { s.probes++ }
+func (s *taken) initiated(*Endpoint, []byte) {}
+
+// Input implements Forwarder.
+func (s *taken) Input(pkts [][]byte, _ netip.AddrPort) { s.forwarded += len(pkts) }
+
+// stubRelay unwraps as any relay client does and counts the rest.
+type stubRelay struct {
+	addr netip.AddrPort
+	got  *taken
+}
+
+func (r stubRelay) Name() string                       { return "relay" }
+func (r stubRelay) Addr() netip.AddrPort               { return r.addr }
+func (r stubRelay) Bound() bool                        { return true }
+func (r stubRelay) Path(peer.ID) peer.Path             { return fakePath{peer.KindRelayUDP} }
+func (r stubRelay) HandleBound([]byte, netip.AddrPort) { r.got.bound++ }
+func (r stubRelay) Unwrap(b []byte) (peer.Short, []byte, bool) {
+	if len(b) < wire.RelayHeaderLen {
+		return peer.Short{}, nil, false
+	}
+	return peer.Short(b[4:12]), b[wire.RelayHeaderLen:], true
+}
+
+var (
+	relayAddr = netip.MustParseAddrPort("192.0.2.1:51820")
+	otherAddr = netip.MustParseAddrPort("192.0.2.9:51820")
+)
+
+// receiveOne gives one datagram to a receiver and returns what WireGuard gets.
+func receiveOne(pkt []byte, from netip.AddrPort) (got taken, toWG []byte, ep wgconn.Endpoint) {
+	b := &Bind{sink: &got, relay: &got, stun: func([]byte, netip.AddrPort) { got.stun++ }}
+	b.relays.Store(&map[netip.AddrPort]Relay{relayAddr: stubRelay{relayAddr, &got}})
+	r := &receiver{b: b, from: []netip.AddrPort{from}}
+	bufs, sizes, eps := [][]byte{make([]byte, wire.MaxDatagram)}, []int{0}, make([]wgconn.Endpoint, 1)
+	sizes[0] = copy(bufs[0], pkt)
+	r.dispatch(bufs, sizes, eps)
+	return got, bufs[0][:sizes[0]], eps[0]
+}
+
+func wireGuard(typ byte, size int) []byte {
+	b := make([]byte, size)
+	b[0], b[size-1] = typ, 0x77
+	return b
+}
+
+func framed(t wire.Type, inner []byte) []byte {
+	return append([]byte{wire.Magic, byte(t), 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, inner...)
+}
+
+func TestDispatch(t *testing.T) {
+	key := pairKey{1}
+	ping := appendPing(nil, &key, peer.Short{1}, 2, 0)
+	data := wireGuard(device.MessageTransportType, 100)
+	for _, tc := range []struct {
+		name string
+		pkt  []byte
+		from netip.AddrPort
+		want taken
+		toWG bool
+	}{
+		{"data", data, otherAddr, taken{}, true},
+		{"initiation", wireGuard(1, device.MessageInitiationSize), otherAddr, taken{handshakes: 1}, false},
+		{"response", wireGuard(2, device.MessageResponseSize), otherAddr, taken{answers: 1}, true},
+		{"ping", ping, otherAddr, taken{probes: 1}, false},
+		{"relayed data", framed(wire.TypeRelayDeliver, data), relayAddr, taken{}, true},
+		{"relayed data from no relay of ours", framed(wire.TypeRelayDeliver, data), otherAddr, taken{}, false},
+		{"relayed ping", framed(wire.TypeRelayDeliver, ping), relayAddr, taken{probes: 1}, false},
+		{"relayed relay frame", framed(wire.TypeRelayDeliver, framed(wire.TypeRelaySend, data)), relayAddr, taken{}, false},
+		{"relayed nothing", framed(wire.TypeRelayDeliver, nil), relayAddr, taken{}, false},
+		{"to forward", framed(wire.TypeRelaySend, data), otherAddr, taken{forwarded: 1}, false},
+		{"bound", framed(wire.TypeRelayBound, nil), relayAddr, taken{bound: 1}, false},
+		{"garbage", []byte("hello"), otherAddr, taken{}, false},
+	} {
+		got, toWG, ep := receiveOne(tc.pkt, tc.from)
+		if got != tc.want || (len(toWG) > 0) != tc.toWG {
+			t.Errorf("%s: got %+v, %d bytes for WireGuard; want %+v, %v", tc.name, got, len(toWG), tc.want, tc.toWG)
+		}
+		if tc.toWG && (ep == nil || toWG[len(toWG)-1] != 0x77) {
+			t.Errorf("%s: WireGuard gets %x from %v", tc.name, toWG, ep)
+		}
+	}
+}
+
+// FuzzDispatch: no datagram panics, and WireGuard sees nothing but its own.
+func FuzzDispatch(f *testing.F) {
+	key := pairKey{1}
+	f.Add(appendPing(nil, &key, peer.Short{1}, 2, 0), true)
+	f.Add(framed(wire.TypeRelayDeliver, wireGuard(4, 64)), true)
+	f.Add(framed(wire.TypeRelaySend, wireGuard(1, 148)), false)
+	f.Fuzz(func(t *testing.T, pkt []byte, byRelay bool) {
+		from := otherAddr
+		if byRelay {
+			from = relayAddr
+		}
+		if _, toWG, ep := receiveOne(pkt, from); len(toWG) > 0 && (wire.Classify(toWG) != wire.ClassWireGuard || ep == nil || !ep.DstIP().IsValid()) {
+			t.Fatalf("WireGuard is given %x", toWG)
+		}
+	})
+}
