@@ -166,7 +166,7 @@ type fabric struct {
 	hosts map[netip.AddrPort]func(pkts [][]byte, from netip.AddrPort)
 	delay time.Duration
 	drop  func(from, to netip.AddrPort) bool
-	seen  []time.Time // when anything was sent, dropped or not
+	seen  []time.Time
 }
 
 func newFabric() *fabric {
@@ -183,6 +183,13 @@ func (f *fabric) setDrop(drop func(from, to netip.AddrPort) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.drop = drop
+}
+
+// sentAt returns when anything was sent so far, lost or not.
+func (f *fabric) sentAt() []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.seen)
 }
 
 // socket returns a Send for the host that the others see at from.

@@ -1,0 +1,394 @@
+package relay
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/wire"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// world is a relay and two members on a fabric, inside a synctest bubble.
+type world struct {
+	t *testing.T
+	f *fabric
+	*Server
+	a, b *memberHost
+}
+
+func newWorld(t *testing.T, delay time.Duration) *world {
+	t.Helper()
+	w := &world{t: t, f: newFabric()}
+	w.f.delay = delay
+	w.restart()
+	w.a = newMemberHost(w.f, node('a'), addrA)
+	w.b = newMemberHost(w.f, node('b'), addrB)
+	return w
+}
+
+// restart replaces the relay by one that remembers nothing.
+func (w *world) restart() {
+	w.Server = NewServer(ServerConfig{Name: "r1", Send: w.f.socket(func() netip.AddrPort { return relayAddr })})
+	w.f.attach(relayAddr, w.Input)
+}
+
+// grant admits a member and hands it the grant.
+func (w *world) grant(m *memberHost) Grant {
+	w.t.Helper()
+	doc, err := w.Admit(m.id, time.Now().Add(time.Hour))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g, err := ParseGrant(doc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m.SetGrant(g, relayAddr)
+	return g
+}
+
+// run starts members; their Run ends before the test does.
+func (w *world) run(members ...*memberHost) (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error)
+	for _, m := range members {
+		go func() { ended <- m.Run(ctx) }()
+	}
+	return func() {
+		cancel()
+		for range members {
+			if err := <-ended; err != context.Canceled {
+				w.t.Errorf("Run = %v, want %v", err, context.Canceled)
+			}
+		}
+	}
+}
+
+// after lets time pass and everything settle.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestClientsMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = 20 * time.Millisecond
+		w := newWorld(t, delay)
+		w.grant(w.a)
+		w.grant(w.b)
+		stop := w.run(w.a, w.b)
+		after(2 * delay)
+		for _, m := range []*memberHost{w.a, w.b} {
+			if !m.Bound() || m.Observed() != m.at() || m.RTT() != 2*delay {
+				t.Fatalf("bound %v at %v with RTT %v, want %v and %v", m.Bound(), m.Observed(), m.RTT(), m.at(), 2*delay)
+			}
+			if got, want := m.told(), []netip.AddrPort{m.at()}; !slices.Equal(got, want) {
+				t.Errorf("Bound was told %v, want %v", got, want)
+			}
+		}
+		if err := w.a.Path(w.b.id).Send(numbered(60, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		after(2 * delay)
+		if err := checkNumbered(w.b.take(), w.a.id, 60, 1000); err != nil {
+			t.Error(err)
+		}
+
+		stop() // leaves
+		after(delay)
+		if w.a.Bound() || w.Stats().Bindings != 0 {
+			t.Errorf("after Run: bound %v, server %+v", w.a.Bound(), w.Stats())
+		}
+	})
+}
+
+func TestBindIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 0)
+		w.grant(w.a)
+		w.f.setDrop(func(_, to netip.AddrPort) bool { return to == addrA }) // answers are lost
+		start := time.Now()
+		stop := w.run(w.a)
+		after(750 * time.Millisecond)
+		var got []time.Duration
+		for _, at := range w.f.sentAt() {
+			if d := at.Sub(start); !slices.Contains(got, d) { // bind and answer at one instant
+				got = append(got, d)
+			}
+		}
+		const ms = time.Millisecond
+		if want := []time.Duration{0, 100 * ms, 300 * ms, 700 * ms}; !slices.Equal(got, want) {
+			t.Errorf("binds were sent after %v, want %v", got, want)
+		}
+		after(time.Hour)
+		if n := len(w.f.sentAt()); n < 300 || n > 800+10 { // two for each bind, every 10 s
+			t.Errorf("%d datagrams in an hour of silence", n)
+		}
+		stop()
+	})
+}
+
+func TestKeepAliveAndDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 5*time.Millisecond)
+		w.grant(w.a)
+		stop := w.run(w.a)
+		defer stop()
+		after(10 * time.Minute)
+		if n := w.Stats().Binds; n < 600*10/165 || n > 600*10/135+1 {
+			t.Errorf("%d binds in ten minutes, want one every 15 s ± 10 %%", n)
+		}
+		if got := w.a.told(); !w.a.Bound() || len(got) != 1 {
+			t.Fatalf("bound %v, told %v", w.a.Bound(), got)
+		}
+
+		w.f.setDrop(func(_, to netip.AddrPort) bool { return to == relayAddr })
+		silent := time.Now()
+		for w.a.Bound() {
+			after(100 * time.Millisecond)
+		}
+		if d := time.Since(silent); d > KeepAlive+KeepAlive/10+maxLost*answerTime+time.Second {
+			t.Errorf("the relay was given up after %v", d)
+		}
+		if err := w.a.Path(w.b.id).Send(numbered(3, 64)); err != ErrNotBound || w.a.Stats().Unbound != 3 {
+			t.Errorf("Send without a binding = %v, stats %+v", err, w.a.Stats())
+		}
+		after(time.Minute)
+		w.f.setDrop(nil)
+		after(retryMax + retryMax/10 + time.Second)
+		if got, want := w.a.told(), []netip.AddrPort{addrA, {}, addrA}; !w.a.Bound() || !slices.Equal(got, want) {
+			t.Errorf("bound %v, told %v; want %v", w.a.Bound(), got, want)
+		}
+	})
+}
+
+func TestOneLostAnswerIsMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 5*time.Millisecond)
+		w.grant(w.a)
+		stop := w.run(w.a)
+		defer stop()
+		after(time.Second)
+		lost := 0
+		w.f.setDrop(func(_, to netip.AddrPort) bool {
+			if to == addrA && lost < 2 {
+				lost++
+				return true
+			}
+			return false
+		})
+		after(KeepAlive + KeepAlive/10 + 2*answerTime)
+		if lost != 2 || w.Stats().Binds != 4 {
+			t.Errorf("%d answers lost, %d binds; want 2 and 4", lost, w.Stats().Binds)
+		}
+		if got := w.a.told(); !w.a.Bound() || len(got) != 1 {
+			t.Errorf("bound %v, told %v", w.a.Bound(), got)
+		}
+	})
+}
+
+func TestNATMovesClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, time.Millisecond)
+		w.grant(w.a)
+		w.grant(w.b)
+		stop := w.run(w.a, w.b)
+		defer stop()
+		after(time.Second)
+		w.a.move(w.f, addrC)
+		w.a.Rebind()
+		after(2 * time.Millisecond)
+		if got, want := w.a.told(), []netip.AddrPort{addrA, addrC}; !slices.Equal(got, want) {
+			t.Errorf("told %v, want %v", got, want)
+		}
+		if err := w.b.Path(w.a.id).Send(numbered(2, 64)); err != nil {
+			t.Fatal(err)
+		}
+		after(2 * time.Millisecond)
+		if err := checkNumbered(w.a.take(), w.b.id, 2, 64); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNewGrantKeepsBinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 40*time.Millisecond)
+		w.grant(w.a)
+		stop := w.run(w.a)
+		defer stop()
+		after(time.Second)
+		w.grant(w.a)
+		for range 20 {
+			if after(10 * time.Millisecond); !w.a.Bound() {
+				t.Fatal("a new grant cut the binding")
+			}
+		}
+		if n := w.Stats().Binds; n != 2 {
+			t.Errorf("%d binds, want one with each grant", n)
+		}
+
+		w.restart() // and the relay knows nobody: a new grant binds at once
+		w.grant(w.a)
+		after(100 * time.Millisecond)
+		if w.Stats().Bindings != 1 || len(w.a.told()) != 1 {
+			t.Errorf("server %+v, told %v", w.Stats(), w.a.told())
+		}
+	})
+}
+
+func TestGrantOfAnotherNodeOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, time.Millisecond)
+		g := w.grant(w.a)
+		stop := w.run(w.a)
+		defer stop()
+		after(time.Second)
+		w.a.SetGrant(Grant{Relay: "r1", Short: node('b').Short(), Key: [32]byte{1}}, relayAddr)
+		if after(time.Second); !w.a.Bound() {
+			t.Error("another node's grant was taken")
+		}
+		w.a.SetGrant(g, addrX)
+		if after(time.Second); w.a.Bound() {
+			t.Error("bound to another address without an answer")
+		}
+		w.a.SetGrant(g, relayAddr)
+		if after(time.Second); !w.a.Bound() {
+			t.Error("not bound again")
+		}
+		w.a.SetGrant(Grant{}, netip.AddrPort{})
+		after(time.Second)
+		sent := len(w.f.sentAt())
+		if after(time.Hour); w.a.Bound() || len(w.f.sentAt()) != sent {
+			t.Errorf("without a grant: bound %v, %d datagrams sent", w.a.Bound(), len(w.f.sentAt())-sent)
+		}
+	})
+}
+
+func TestQuietClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, time.Millisecond)
+		w.grant(w.a)
+		w.grant(w.b)
+		stop := w.run(w.a, w.b)
+		defer stop()
+		for _, quiet := range []bool{true, false} {
+			w.b.SetQuiet(quiet)
+			after(time.Second)
+			if err := w.a.Path(w.b.id).Send(numbered(1, 64)); err != nil {
+				t.Fatal(err)
+			}
+			after(time.Second)
+			if got := len(w.b.take()) == 0; got != quiet {
+				t.Errorf("quiet %v: nothing delivered = %v", quiet, got)
+			}
+		}
+	})
+}
+
+// TestHandleBoundRefuses feeds a client answers that its relay did not give.
+func TestHandleBoundRefuses(t *testing.T) {
+	b := newRig(t, ServerConfig{})
+	g := b.admit(node('a'))
+	var bind []byte
+	c := NewClient(ClientConfig{Self: node('a'), Now: func() time.Time { return b.time }, Send: func([][]byte, netip.AddrPort) error { return nil }})
+	step := func() []byte {
+		bind = make([]byte, bindLen)
+		b.time = b.time.Add(time.Second)
+		if _, to := c.step(bind, b.time); to != relayAddr {
+			t.Fatalf("a bind is sent to %v, want %v", to, relayAddr)
+		}
+		return b.input(addrA, bind)[0].pkts[0]
+	}
+	c.SetGrant(g, relayAddr)
+	first := step()
+	second := step()
+	alter := func(i int) []byte {
+		p := slices.Clone(second)
+		p[i] ^= 1
+		return p
+	}
+	resealed := alter(counterAt)
+	newMAC(&g.Key).seal(resealed)
+	for _, tc := range []struct {
+		name string
+		pkt  []byte
+		from netip.AddrPort
+	}{
+		{"from elsewhere", second, addrX},
+		{"to another", alter(shortAt), relayAddr},
+		{"unknown counter", resealed, relayAddr},
+		{"altered address", alter(observedAt + 15), relayAddr},
+		{"wrong MAC", alter(bindLen - 1), relayAddr},
+		{"our own bind", bind, relayAddr},
+		{"cut", second[:bindLen-1], relayAddr},
+		{"empty", nil, relayAddr},
+	} {
+		before := c.Stats().Refused
+		c.HandleBound(tc.pkt, tc.from)
+		if c.Bound() || c.Stats().Refused != before+1 {
+			t.Fatalf("%s: bound %v, %d refused", tc.name, c.Bound(), c.Stats().Refused-before)
+		}
+	}
+	c.HandleBound(second, relayAddr)
+	if !c.Bound() || c.Observed() != addrA {
+		t.Fatalf("the right answer: bound %v at %v", c.Bound(), c.Observed())
+	}
+	for name, pkt := range map[string][]byte{"replayed": second, "older": first} {
+		before := c.Stats().Refused
+		if c.HandleBound(pkt, relayAddr); c.Stats().Refused != before+1 {
+			t.Errorf("a %s answer was taken", name)
+		}
+	}
+}
+
+func TestCounterRisesThoughClockFalls(t *testing.T) {
+	b := newRig(t, ServerConfig{})
+	c := NewClient(ClientConfig{Self: node('a'), Send: func([][]byte, netip.AddrPort) error { return nil }})
+	c.SetGrant(b.admit(node('a')), relayAddr)
+	for i := range 5 {
+		frame := make([]byte, bindLen)
+		c.Rebind()
+		c.step(frame, b.time.Add(-time.Duration(i)*time.Hour))
+		if out := b.input(addrA, frame); len(out) != 1 {
+			t.Fatalf("bind %d, with the clock set back, was not answered", i)
+		}
+	}
+}
+
+func TestUnwrap(t *testing.T) {
+	good := sendFrame(node('b'), []byte("sealed"))
+	good[1] = byte(wire.TypeRelayDeliver)
+	with := func(i int, v byte) []byte {
+		p := slices.Clone(good)
+		p[i] = v
+		return p
+	}
+	for _, tc := range []struct {
+		name string
+		pkt  []byte
+		want string
+		ok   bool
+	}{
+		{"deliver", good, "sealed", true},
+		{"send", with(1, byte(wire.TypeRelaySend)), "", false},
+		{"other protocol", with(0, 4), "", false},
+		{"reserved byte", with(2, 1), "", false},
+		{"no payload", good[:wire.RelayHeaderLen], "", false},
+		{"cut", good[:3], "", false},
+		{"empty", nil, "", false},
+	} {
+		from, payload, ok := (&Client{}).Unwrap(tc.pkt)
+		want := peer.Short{}
+		if tc.ok {
+			want = node('b').Short()
+		}
+		if ok != tc.ok || string(payload) != tc.want || from != want {
+			t.Errorf("%s: Unwrap = %x, %q, %v; want %x, %q, %v", tc.name, from, payload, ok, want, tc.want, tc.ok)
+		}
+	}
+}
