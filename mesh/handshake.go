@@ -90,8 +90,8 @@ func (m *Mesh) spread(r *remote) {
 		if !likely || h.sent[c.via] {
 			continue
 		}
-		h.sent[c.via] = true
-		_ = c.path.Send([][]byte{h.pkt})
+		// A relay that is not bound yet says so, and gets it when it is.
+		h.sent[c.via] = c.path.Send([][]byte{h.pkt}) == nil
 	}
 }
 
