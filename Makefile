@@ -1,3 +1,37 @@
-GO ?= go
-build:
-	$(GO) build -o bin/ ./cmd/...
+# Every target works from a fresh clone: it installs what it needs.
+GO    ?= go
+BIN   := bin
+TESTS ?= ./...
+
+.PHONY: build race deps test demo lab bench check fuzz clean
+
+build: ## the commands, into bin/
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+race: ## the commands with the race detector, for the lab
+	$(GO) build -race -o $(BIN)/race/ ./cmd/...
+
+deps: ## Debian packages that tests and the demo run against
+	@./scripts/deps
+
+test: deps build race ## every test, with the race detector
+	$(GO) test -race -timeout 20m $(TESTS)
+
+demo: deps build ## two sites behind NATs, unmodified MPI programs across them
+	$(GO) run ./integration/cmd/demo
+
+lab: deps build ## the same network to try things in by hand
+	$(GO) run ./integration/cmd/lab
+
+bench: deps build ## tables for docs/benchmarks.md
+	$(GO) run ./integration/cmd/bench
+
+check: ## format, vet, staticcheck, structure, 30 s of every fuzz target
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/house
+	./scripts/fuzz 30s
+
+clean:
+	rm -rf $(BIN)
