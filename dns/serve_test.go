@@ -1,0 +1,410 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	miekgdns "github.com/miekg/dns"
+)
+
+// serve starts s on the loopback and returns where.
+func serve(t *testing.T, s *Server) netip.AddrPort {
+	t.Helper()
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return s.Addrs()[0]
+}
+
+// upstream runs a DNS server with h, by UDP and TCP, and returns where.
+func upstream(t *testing.T, h miekgdns.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	d, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, srv := range []*miekgdns.Server{{PacketConn: d.udp, Handler: h}, {Listener: d.tcp, Handler: h}} {
+		up, done := make(chan struct{}), make(chan struct{})
+		srv.NotifyStartedFunc = func() { close(up) }
+		go func() {
+			defer close(done)
+			srv.ActivateAndServe()
+		}()
+		<-up
+		t.Cleanup(func() {
+			srv.Shutdown()
+			<-done
+		})
+	}
+	return d.addr
+}
+
+// texts answers with n TXT records of 100 bytes, cut to the client's size.
+func texts(n int) miekgdns.HandlerFunc {
+	return func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		m := new(miekgdns.Msg)
+		m.SetReply(q)
+		for i := range n {
+			m.Answer = append(m.Answer, &miekgdns.TXT{
+				Hdr: miekgdns.RR_Header{Name: q.Question[0].Name, Rrtype: miekgdns.TypeTXT, Class: miekgdns.ClassINET, Ttl: 1},
+				Txt: []string{fmt.Sprintf("%-99d", i)},
+			})
+		}
+		if _, udp := w.RemoteAddr().(*net.UDPAddr); udp {
+			size := minUDP
+			if o := q.IsEdns0(); o != nil {
+				size = min(int(o.UDPSize()), ednsUDP) // as careful servers do
+			}
+			m.Truncate(size)
+		}
+		w.WriteMsg(m)
+	}
+}
+
+func rcodeHandler(code int) miekgdns.HandlerFunc {
+	return func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		m := new(miekgdns.Msg)
+		m.SetRcode(q, code)
+		w.WriteMsg(m)
+	}
+}
+
+func silent(miekgdns.ResponseWriter, *miekgdns.Msg) {}
+
+func exchange(t *testing.T, at netip.AddrPort, network string, q *miekgdns.Msg) *miekgdns.Msg {
+	t.Helper()
+	c := miekgdns.Client{Net: network, Timeout: 8 * time.Second}
+	m, _, err := c.Exchange(q, at.String())
+	if err != nil {
+		t.Fatalf("%s %s: %v", network, q.Question[0].Name, err)
+	}
+	return m
+}
+
+func upstreams(ups ...netip.AddrPort) func() []netip.AddrPort {
+	return func() []netip.AddrPort { return ups }
+}
+
+func TestForwardSizes(t *testing.T) {
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(upstream(t, texts(20))) // about 2.4 kB
+	at := serve(t, newServer(t, cfg))
+	for _, tt := range []struct {
+		network string
+		edns    uint16
+		whole   bool
+	}{
+		{"udp", 0, false},
+		{"udp", 1232, false},
+		{"udp", 4096, true}, // the upstream cuts at 1232, we fetch the rest
+		{"tcp", 0, true},
+		{"tcp", 1232, true},
+	} {
+		q := question("wWw.Example.com", miekgdns.TypeTXT)
+		if tt.edns > 0 {
+			q.SetEdns0(tt.edns, false)
+		}
+		m := exchange(t, at, tt.network, q)
+		if got := len(m.Answer) == 20 && !m.Truncated; got != tt.whole {
+			t.Errorf("%s with EDNS size %d: %d records, truncated %v", tt.network, tt.edns, len(m.Answer), m.Truncated)
+		}
+		if m.Question[0].Name != "wWw.Example.com." {
+			t.Errorf("question came back as %s", m.Question[0].Name)
+		}
+	}
+}
+
+func TestForwardOrder(t *testing.T) {
+	dead, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.close() // nobody answers there: refused at once
+	good, failing, mute := upstream(t, texts(1)), upstream(t, rcodeHandler(miekgdns.RcodeServerFailure)), upstream(t, silent)
+	nx := upstream(t, rcodeHandler(miekgdns.RcodeNameError))
+	for _, tt := range []struct {
+		what string
+		ups  []netip.AddrPort
+		want string
+	}{
+		{"none", nil, "SERVFAIL"},
+		{"good", []netip.AddrPort{good}, "NOERROR"},
+		{"refused, good", []netip.AddrPort{dead.addr, good}, "NOERROR"},
+		{"servfail, good", []netip.AddrPort{failing, good}, "NOERROR"},
+		{"servfail", []netip.AddrPort{failing}, "SERVFAIL"},
+		{"mute, good", []netip.AddrPort{mute, good}, "NOERROR"},
+		{"nxdomain, good", []netip.AddrPort{nx, good}, "NXDOMAIN"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig()
+			cfg.Upstreams = upstreams(tt.ups...)
+			s := newServer(t, cfg)
+			at := serve(t, s)
+			m := exchange(t, at, "udp", question("example.com", miekgdns.TypeTXT))
+			if got := miekgdns.RcodeToString[m.Rcode]; got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if tt.what == "mute, good" {
+				if got := s.fwd.order(); got[0] != good {
+					t.Errorf("the mute server is still asked first: %v", got)
+				}
+			}
+		})
+	}
+}
+
+// TestNeverOurselves checks that our own addresses are left out of the upstreams.
+func TestNeverOurselves(t *testing.T) {
+	var s *Server
+	cfg := testConfig()
+	cfg.Upstreams = func() []netip.AddrPort { return s.Addrs() }
+	s = newServer(t, cfg)
+	at := serve(t, s)
+	m := exchange(t, at, "udp", question("example.com", miekgdns.TypeA))
+	if st := s.Stats(); m.Rcode != miekgdns.RcodeServerFailure || st.Queries != 1 {
+		t.Errorf("got %s after %d questions, want SERVFAIL after 1", miekgdns.RcodeToString[m.Rcode], st.Queries)
+	}
+}
+
+// TestLoop makes the server its upstream's upstream. That one alters the
+// question each time, as forwarders that add options do.
+func TestLoop(t *testing.T) {
+	var at netip.AddrPort
+	var rounds atomic.Uint32
+	var mu sync.Mutex // guards at
+	altering := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		o := &miekgdns.OPT{Hdr: miekgdns.RR_Header{Name: ".", Rrtype: miekgdns.TypeOPT}}
+		o.SetUDPSize(uint16(1000 + rounds.Add(1)))
+		q = q.Copy()
+		q.Extra = []miekgdns.RR{o}
+		mu.Lock()
+		to := at.String()
+		mu.Unlock()
+		c := miekgdns.Client{Timeout: 5 * time.Second}
+		if m, _, err := c.Exchange(q, to); err == nil {
+			w.WriteMsg(m)
+		}
+	})
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(altering)
+	s := newServer(t, cfg)
+	mu.Lock()
+	at = serve(t, s)
+	mu.Unlock()
+	m := exchange(t, at, "udp", question("example.com", miekgdns.TypeA))
+	if m.Rcode != miekgdns.RcodeServerFailure {
+		t.Errorf("got %s, want SERVFAIL", miekgdns.RcodeToString[m.Rcode])
+	}
+	if st := s.Stats(); st.Looped != 1 || st.Queries > maxSame+1 {
+		t.Errorf("loop ran %d rounds and was cut %d times, want at most %d and 1", st.Queries, st.Looped, maxSame+1)
+	}
+}
+
+// TestJoin asks one thing many times at once: the upstream is asked once.
+func TestJoin(t *testing.T) {
+	const clients = 32
+	asked := make(chan struct{}, clients)
+	release := make(chan struct{})
+	up := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		asked <- struct{}{}
+		<-release
+		texts(1)(w, q)
+	})
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(up)
+	s := newServer(t, cfg)
+	at := serve(t, s)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			q := question("example.com", miekgdns.TypeTXT)
+			q.Id = uint16(i)
+			c := miekgdns.Client{Timeout: 5 * time.Second}
+			m, _, err := c.Exchange(q, at.String())
+			if err != nil || m.Id != uint16(i) || len(m.Answer) != 1 {
+				t.Errorf("client %d: %v %v", i, m, err)
+			}
+		})
+	}
+	<-asked
+	for s.Stats().Joined < clients-1 { // ends, or the clients time out and the test fails
+		if s.Stats().InFlight == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	wg.Wait()
+	if n := len(asked); n != 0 {
+		t.Errorf("the upstream was asked %d times more", n)
+	}
+}
+
+// TestBusy fills every slot: the next question fails at once and is counted.
+func TestBusy(t *testing.T) {
+	cfg := testConfig()
+	s := newServer(t, cfg)
+	at := serve(t, s)
+	for s.fwd.enter() {
+	}
+	before := s.Stats().Dropped
+	m := exchange(t, at, "udp", question("example.com", miekgdns.TypeA))
+	if st := s.Stats(); m.Rcode != miekgdns.RcodeServerFailure || st.Dropped != before+1 || st.InFlight != maxInFlight {
+		t.Errorf("got %s, %+v", miekgdns.RcodeToString[m.Rcode], st)
+	}
+	if m := exchange(t, at, "udp", question("n1.mesh.internal", miekgdns.TypeA)); len(m.Answer) != 1 {
+		t.Error("the overlay's names wait for foreign ones")
+	}
+}
+
+func TestForged(t *testing.T) {
+	up := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		m := new(miekgdns.Msg)
+		m.SetReply(q)
+		m.Id++
+		w.WriteMsg(m)
+		m.Id--
+		m.Question[0].Name = "example.net."
+		w.WriteMsg(m)
+		texts(1)(w, q)
+	})
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(up)
+	m := exchange(t, serve(t, newServer(t, cfg)), "udp", question("example.com", miekgdns.TypeTXT))
+	if len(m.Answer) != 1 {
+		t.Errorf("got %v, want the answer behind the forged ones", m)
+	}
+}
+
+func TestOversized(t *testing.T) {
+	up := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		if _, tcp := w.RemoteAddr().(*net.TCPAddr); tcp {
+			return
+		}
+		raw := make([]byte, 6000) // longer than anybody asked for
+		packed, _ := q.Pack()
+		copy(raw, packed)
+		raw[2] |= bitQR
+		w.Write(raw)
+	})
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(up)
+	at := serve(t, newServer(t, cfg))
+	for _, edns := range []uint16{0, 4096} {
+		q := question("example.com", miekgdns.TypeTXT)
+		if edns > 0 {
+			q.SetEdns0(edns, false)
+		}
+		if m := exchange(t, at, "udp", q); !m.Truncated || len(m.Answer) != 0 {
+			t.Errorf("got %v, want an empty answer with TC", m)
+		}
+	}
+}
+
+// TestTCPLimit opens more connections than there are slots.
+func TestTCPLimit(t *testing.T) {
+	s := newServer(t, testConfig())
+	at := serve(t, s)
+	for range maxConns {
+		c := miekgdns.Client{Net: "tcp"}
+		conn, err := c.Dial(at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, _, err := c.ExchangeWithConn(question("n1.mesh.internal", miekgdns.TypeA), conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := miekgdns.Client{Net: "tcp"}
+	if _, _, err := c.Exchange(question("n1.mesh.internal", miekgdns.TypeA), at.String()); err == nil {
+		t.Error("one connection too many was served")
+	}
+	if got := s.Stats().TCPClosed; got != 1 {
+		t.Errorf("TCPClosed is %d, want 1", got)
+	}
+}
+
+func TestListenMovesOn(t *testing.T) {
+	cfg := testConfig()
+	first, err := bind(netip.MustParseAddrPort("127.77.9.53:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.close()
+	cfg.Listen = []netip.AddrPort{first.addr}
+	var servers []*Server
+	for i := range LoopbackTries {
+		s := newServer(t, cfg)
+		err := s.Listen()
+		defer s.Close()
+		if i == LoopbackTries-1 {
+			if err == nil || !strings.Contains(err.Error(), first.addr.String()) || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("got %v, want one line that names %s", err, first.addr)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, s)
+	}
+	want := netip.AddrPortFrom(netip.MustParseAddr("127.77.9.54"), first.addr.Port())
+	if got := servers[0].Addrs()[0]; got != want {
+		t.Errorf("moved on to %s, want %s", got, want)
+	}
+}
+
+// TestListenBeforeAddress binds a virtual address that does not exist yet.
+func TestListenBeforeAddress(t *testing.T) {
+	cfg := testConfig()
+	cfg.Listen = append(cfg.Listen, netip.MustParseAddrPort("100.80.0.1:0"), netip.MustParseAddrPort("[fd00:5::1]:0"))
+	s := newServer(t, cfg)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := len(s.Addrs()); got != 3 {
+		t.Errorf("bound %d addresses, want 3", got)
+	}
+}
+
+// TestListenWithoutVirtual goes on without a virtual address that is taken.
+func TestListenWithoutVirtual(t *testing.T) {
+	taken, err := bind(netip.MustParseAddrPort("100.80.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.close()
+	cfg := testConfig()
+	cfg.Listen = []netip.AddrPort{taken.addr}
+	if err := newServer(t, cfg).Listen(); err == nil {
+		t.Error("no address is free, and Listen says nothing")
+	}
+	cfg.Listen = append(cfg.Listen, netip.MustParseAddrPort("127.0.0.1:0"))
+	s := newServer(t, cfg)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := s.Addrs(); len(got) != 1 || !got[0].Addr().IsLoopback() {
+		t.Errorf("bound %v, want the loopback alone", got)
+	}
+}
