@@ -105,7 +105,8 @@ func NewClient(cfg ClientConfig) *Client {
 
 // SetGrant takes a new grant and the relay's address, and makes Run bind at
 // once. A binding to the same address stays up meanwhile. A grant for another
-// node is refused and logged; the zero Grant ends the binding.
+// node is refused and logged; the zero Grant ends the binding. One client uses a
+// grant: two would take the binding from each other.
 func (c *Client) SetGrant(g Grant, relay netip.AddrPort) {
 	relay = unmap(relay)
 	none := g == Grant{} || !relay.IsValid()
