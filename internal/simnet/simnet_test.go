@@ -50,71 +50,74 @@ func settle() {
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// TestNATKinds sends from an inside host to one server, then towards the
-// mapping from that server's other port and from another server, and looks at
-// the mapping that the second server sees.
+// natCase is what a kind of NAT does to a flow from inside port 5000.
+type natCase struct {
+	kind                   Kind
+	preserves, samePort    bool // the port; the mapping for another server
+	otherPort, otherServer bool // whether they get in unasked
+}
+
 func TestNATKinds(t *testing.T) {
-	for _, tt := range []struct {
-		kind                   Kind
-		preserves, samePort    bool
-		otherPort, otherServer bool // whether they get in unasked
-	}{
+	for _, tt := range []natCase{
 		{Plain, true, true, true, true},
 		{Cone, true, true, true, true},
 		{AddressRestricted, true, true, true, false},
 		{PortRestricted, true, true, false, false},
 		{Symmetric, false, false, false, false},
 	} {
-		t.Run(tt.kind.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := Start(7)
-				defer s.Close()
-				public := s.Network(prefix("198.18.0.0/24"), Link{Delay: 10 * time.Millisecond})
-				lan := s.Network(prefix("192.168.1.0/24"), Link{})
-				nat := s.NAT(lan, public, NATConfig{Kind: tt.kind})
-				inside := listen(t, s.Machine(lan), 5000)
-				one, two := s.Machine(public), s.Machine(public)
-				a, b, c := listen(t, one, 80), listen(t, one, 81), listen(t, two, 80)
-				addr := func(m *Machine) netip.AddrPort { return netip.AddrPortFrom(m.Addrs()[0], 80) }
+		t.Run(tt.kind.String(), func(t *testing.T) { synctest.Test(t, tt.run) })
+	}
+}
 
-				start := time.Now()
-				inside.send(addr(one))
-				settle()
-				if len(a.from) != 1 {
-					t.Fatalf("first server got %d packets, want 1", len(a.from))
-				}
-				seen := a.from[0]
-				if got := a.at[0].Sub(start); got != 10*time.Millisecond {
-					t.Errorf("one way took %v, want 10ms", got)
-				}
-				if got, want := seen.Addr() == nat.Public(), tt.kind != Plain; got != want {
-					t.Errorf("seen from %v: translated %v, want %v", seen, got, want)
-				}
-				if got := seen.Port() == 5000; got != tt.preserves {
-					t.Errorf("seen from %v: port preserved %v, want %v", seen, got, tt.preserves)
-				}
-				count := func(send func()) int {
-					before := len(inside.got)
-					send()
-					settle()
-					return len(inside.got) - before
-				}
-				if got := count(func() { a.send(seen) }); got != 1 {
-					t.Errorf("answers let in: %d, want 1", got)
-				}
-				if got := count(func() { b.send(seen) }) == 1; got != tt.otherPort {
-					t.Errorf("other port let in: %v, want %v", got, tt.otherPort)
-				}
-				if got := count(func() { c.send(seen) }) == 1; got != tt.otherServer {
-					t.Errorf("other server let in: %v, want %v", got, tt.otherServer)
-				}
-				inside.send(addr(two))
-				settle()
-				if got := c.from[0] == seen; got != tt.samePort {
-					t.Errorf("second server sees %v, the first %v: same %v, want %v", c.from[0], seen, got, tt.samePort)
-				}
-			})
-		})
+// run sends from an inside host to one server, then towards the mapping from
+// that server's other port and from another server, and looks at the mapping
+// that the second server sees.
+func (tt natCase) run(t *testing.T) {
+	s := Start(7)
+	defer s.Close()
+	public := s.Network(prefix("198.18.0.0/24"), Link{Delay: 10 * time.Millisecond})
+	lan := s.Network(prefix("192.168.1.0/24"), Link{})
+	nat := s.NAT(lan, public, NATConfig{Kind: tt.kind})
+	inside := listen(t, s.Machine(lan), 5000)
+	one, two := s.Machine(public), s.Machine(public)
+	a, b, c := listen(t, one, 80), listen(t, one, 81), listen(t, two, 80)
+	addr := func(m *Machine) netip.AddrPort { return netip.AddrPortFrom(m.Addrs()[0], 80) }
+
+	start := time.Now()
+	inside.send(addr(one))
+	settle()
+	if len(a.from) != 1 {
+		t.Fatalf("first server got %d packets, want 1", len(a.from))
+	}
+	seen := a.from[0]
+	if got := a.at[0].Sub(start); got != 10*time.Millisecond {
+		t.Errorf("one way took %v, want 10ms", got)
+	}
+	if got, want := seen.Addr() == nat.Public(), tt.kind != Plain; got != want {
+		t.Errorf("seen from %v: translated %v, want %v", seen, got, want)
+	}
+	if got := seen.Port() == 5000; got != tt.preserves {
+		t.Errorf("seen from %v: port preserved %v, want %v", seen, got, tt.preserves)
+	}
+	count := func(send func()) int {
+		before := len(inside.got)
+		send()
+		settle()
+		return len(inside.got) - before
+	}
+	if got := count(func() { a.send(seen) }); got != 1 {
+		t.Errorf("answers let in: %d, want 1", got)
+	}
+	if got := count(func() { b.send(seen) }) == 1; got != tt.otherPort {
+		t.Errorf("other port let in: %v, want %v", got, tt.otherPort)
+	}
+	if got := count(func() { c.send(seen) }) == 1; got != tt.otherServer {
+		t.Errorf("other server let in: %v, want %v", got, tt.otherServer)
+	}
+	inside.send(addr(two))
+	settle()
+	if got := c.from[0] == seen; got != tt.samePort {
+		t.Errorf("second server sees %v, the first %v: same %v, want %v", c.from[0], seen, got, tt.samePort)
 	}
 }
 
