@@ -1,6 +1,7 @@
 package ice
 
 import (
+	"bytes"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -68,6 +69,14 @@ func FuzzInput(f *testing.F) {
 		x.Input(b, client)
 		x.Input(b, netip.AddrPort{})
 		x.Input(b, netip.MustParseAddrPort("192.0.2.9:9"))
+		buf := make([]byte, 2*maxSTUN)
+		for _, c := range sock.conns { // what pion gets is what came
+			for len(c.queue) > 0 {
+				if n, _, err := c.ReadFrom(buf); err != nil || !bytes.Equal(buf[:n], b) {
+					t.Fatalf("read %x, %v, want %x", buf[:n], err, b)
+				}
+			}
+		}
 		for i := range out.pkts {
 			if 10*len(out.pkts[i]) > 16*len(b) {
 				t.Fatalf("%d bytes to %d", len(out.pkts[i]), len(b))
