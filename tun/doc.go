@@ -1,0 +1,22 @@
+// Package tun is the inside edge of a node: the kernel TUN that programs send
+// through, its addresses and routes, the firewall table that keeps virtual
+// addresses from being spoofed or leaked, and the way to take all of that out
+// again exactly.
+//
+// Why it exists: a daemon that changes a host's network must be able to die at
+// any instant. So the TUN is persistent (a successor adopts it and TCP
+// connections through it live on), everything it adds carries a mark that is
+// random per installation, and a journal is on disk before the first change.
+// Restore undoes by the journal, touches what bears the mark, and nothing else.
+//
+// What Open leaves on the host, in this order:
+//
+//	table inet meshmpi_<tun>          drops virtual addresses on every interface but the TUN and lo
+//	unreachable CIDR metric 2^30      nothing leaks to the default route while the TUN is gone
+//	link <tun>, alias meshmpi:<mark>  TUN with offloads, no link-local address, 10 Gb/s by ethtool
+//	addresses                         with the CIDR's length, without the kernel's prefix route
+//	CIDR dev <tun> proto 77           features ecn, src our own
+//
+// No sysctl that outlives the TUN is touched. Names, resolvers and paths are
+// not its business; neither is what flows through the TUN.
+package tun

@@ -1,0 +1,150 @@
+package tun
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// The table in nft's own words, for TUN mesh0:
+//
+//	table inet meshmpi_mesh0 {
+//		chain owner_<mark> {}     # whose it is, for restore
+//		chain in {
+//			type filter hook prerouting priority raw; policy accept;
+//			iifname "lo" accept
+//			iifname "mesh0" accept
+//			ip saddr CIDR counter drop       # spoofed
+//			ip daddr CIDR counter drop       # a neighbour reaching in
+//			(the same for ip6)
+//		}
+//		chain out {
+//			type filter hook postrouting priority raw; policy accept;
+//			oifname …                        # as above: leaks, our own and forwarded ones
+//		}
+//	}
+//
+// The hooks see a packet before connection tracking, NAT and anybody's accept;
+// a drop is final. Packets between the host's own addresses pass through lo.
+
+const ifNameLen = 16 // bytes the kernel compares of an interface's name
+
+func ownerChain(j *journal) string { return "owner_" + j.Owner }
+
+func firewallTable(j *journal) *nftables.Table {
+	return &nftables.Table{Name: j.table(), Family: nftables.TableFamilyINet}
+}
+
+// setFirewall puts our table in place of any by its name, in one transaction:
+// there is no instant without it.
+func (h *Host) setFirewall() error {
+	err := replaceTable(h.journal)
+	if err != nil && noNFTables(err) {
+		h.warn("no nftables in this kernel: neighbours on the LAN can spoof virtual addresses", "err", err)
+		return nil
+	}
+	return err
+}
+
+func replaceTable(j *journal) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	t := firewallTable(j)
+	c.AddTable(t) // so that there is one to delete
+	c.DelTable(t)
+	c.AddTable(t)
+	c.AddChain(&nftables.Chain{Name: ownerChain(j), Table: t})
+	accept := nftables.ChainPolicyAccept
+	for _, side := range []struct {
+		name string
+		hook *nftables.ChainHook
+		key  expr.MetaKey
+	}{
+		{"in", nftables.ChainHookPrerouting, expr.MetaKeyIIFNAME},
+		{"out", nftables.ChainHookPostrouting, expr.MetaKeyOIFNAME},
+	} {
+		chain := c.AddChain(&nftables.Chain{
+			Name: side.name, Table: t, Type: nftables.ChainTypeFilter,
+			Hooknum: side.hook, Priority: nftables.ChainPriorityRaw, Policy: &accept,
+		})
+		add := func(exprs []expr.Any) { c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs}) }
+		for _, name := range []string{"lo", j.Tun} {
+			add(acceptInterface(side.key, name))
+		}
+		for _, n := range j.nets() {
+			add(dropNet(n.cidr, false))
+			add(dropNet(n.cidr, true))
+		}
+	}
+	return c.Flush()
+}
+
+func acceptInterface(key expr.MetaKey, name string) []expr.Any {
+	padded := make([]byte, ifNameLen)
+	copy(padded, name)
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: padded},
+		&expr.Verdict{Kind: expr.VerdictAccept},
+	}
+}
+
+// dropNet drops packets from, or to, the network.
+func dropNet(cidr netip.Prefix, dst bool) []expr.Any {
+	proto, length, offset := byte(unix.NFPROTO_IPV4), uint32(4), uint32(12) // RFC 791 §3.1
+	if cidr.Addr().Is6() {
+		proto, length, offset = unix.NFPROTO_IPV6, 16, 8 // RFC 8200 §3
+	}
+	if dst {
+		offset += length
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{proto}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: ipNet(cidr).Mask, Xor: make([]byte, length)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: cidr.Addr().AsSlice()},
+		&expr.Counter{},
+		&expr.Verdict{Kind: expr.VerdictDrop},
+	}
+}
+
+// removeTable removes the table if it bears the journal's mark.
+func removeTable(j *journal) (removed bool, err error) {
+	c, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		if noNFTables(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("listing firewall chains: %w", err)
+	}
+	if !slices.ContainsFunc(chains, func(ch *nftables.Chain) bool {
+		return ch.Name == ownerChain(j) && ch.Table != nil && ch.Table.Name == j.table()
+	}) {
+		return false, nil
+	}
+	c.DelTable(firewallTable(j))
+	if err := c.Flush(); err != nil {
+		return false, fmt.Errorf("removing table inet %s: %w", j.table(), err)
+	}
+	return true, nil
+}
+
+// noNFTables tells the errors of a kernel without nftables, or without the part
+// of it that we use.
+func noNFTables(err error) bool {
+	return slices.ContainsFunc([]error{
+		unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.ENOENT, unix.EINVAL,
+	}, func(e error) bool { return errors.Is(err, e) })
+}

@@ -1,0 +1,204 @@
+package tun
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// routeProtocol marks our routes ("proto 77" in ip route), so that nobody
+	// takes them for an administrator's. iproute2 and the kernel leave it unused.
+	routeProtocol = 77
+	// unreachableMetric puts the unreachable route behind every other.
+	unreachableMetric = 1 << 30
+)
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// prefixOf is ipNet's inverse; it is not valid where n is not.
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if !ok || bits != addr.BitLen() {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(addr, ones)
+}
+
+// unreachable is the route behind the CIDR's.
+func unreachable(cidr netip.Prefix) *netlink.Route {
+	return &netlink.Route{
+		Dst: ipNet(cidr), Type: unix.RTN_UNREACHABLE, Table: unix.RT_TABLE_MAIN,
+		Protocol: routeProtocol, Priority: unreachableMetric,
+	}
+}
+
+// isUnreachable recognises what unreachable made.
+func isUnreachable(r *netlink.Route) bool {
+	return r.Type == unix.RTN_UNREACHABLE && r.Protocol == routeProtocol && r.Priority == unreachableMetric
+}
+
+// through is a route into the TUN. It asks for ECN (tcp_ecn is 2 by default:
+// only if the other side asks), since the shaper marks before it drops.
+func (h *Host) through(dst netip.Prefix, src netip.Addr, mtu int) *netlink.Route {
+	r := &netlink.Route{
+		Dst: ipNet(dst), LinkIndex: h.index, Src: src.AsSlice(), Table: unix.RT_TABLE_MAIN,
+		Protocol: routeProtocol, Features: unix.RTAX_FEATURE_ECN, MTU: mtu,
+	}
+	if src.Is4() {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	return r
+}
+
+// nets lists what is configured and what the host can do.
+func (h *Host) nets() []network {
+	var nets []network
+	for _, n := range h.journal.nets() {
+		if n.addr.Is4() || h.ipv6 {
+			nets = append(nets, n)
+		}
+	}
+	return nets
+}
+
+// setBackstop adds the unreachable routes.
+func (h *Host) setBackstop() error {
+	for _, n := range h.journal.nets() {
+		err := netlink.RouteReplace(unreachable(n.cidr))
+		switch {
+		case err != nil && n.addr.Is6() && noIPv6(err):
+			h.log.Debug("no unreachable route", "cidr", n.cidr, "err", err)
+		case err != nil:
+			return fmt.Errorf("%v: %w", n.cidr, err)
+		}
+	}
+	return nil
+}
+
+// noIPv6 tells the errors of a kernel without IPv6.
+func noIPv6(err error) bool {
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES)
+}
+
+// setAddrs puts our addresses, and no other, on the link. An address that is
+// there is left alone, for the TCP connections that use it.
+func (h *Host) setAddrs() error {
+	link, err := netlink.LinkByIndex(h.index)
+	if err != nil {
+		return err
+	}
+	have, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return err
+	}
+	want := map[netip.Prefix]bool{}
+	for _, n := range h.nets() {
+		want[netip.PrefixFrom(n.addr, n.cidr.Bits())] = true
+	}
+	for _, a := range have {
+		if p := prefixOf(a.IPNet); want[p] {
+			delete(want, p)
+		} else if err := netlink.AddrDel(link, &a); err != nil {
+			return fmt.Errorf("removing %v: %w", p, err)
+		}
+	}
+	for p := range want {
+		a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NOPREFIXROUTE}
+		if p.Addr().Is6() {
+			a.Flags |= unix.IFA_F_NODAD
+		} else {
+			a.Broadcast = net.IPv4zero // none, rather than the one that netlink would make up
+		}
+		if err := netlink.AddrAdd(link, a); err != nil {
+			return fmt.Errorf("%v: %w", p, err)
+		}
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// setRoutes leads the CIDRs into the link and takes out what a predecessor knew
+// of peers' paths: that is learnt afresh.
+func (h *Host) setRoutes() error {
+	keep := map[netip.Prefix]bool{}
+	for _, n := range h.nets() {
+		keep[n.cidr] = true
+		if err := netlink.RouteReplace(h.through(n.cidr, n.addr, 0)); err != nil {
+			return fmt.Errorf("%v: %w", n.cidr, err)
+		}
+	}
+	filter := &netlink.Route{LinkIndex: h.index, Protocol: routeProtocol}
+	routes, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range routes {
+		// netlink's filter is a switch that stops at the first field asked for.
+		if p := prefixOf(r.Dst); r.LinkIndex == h.index && r.Protocol == routeProtocol && !keep[p] {
+			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("removing %v: %w", p, err)
+			}
+		}
+	}
+	return nil
+}
+
+// SetPeerMTU tells the kernel that packets to these virtual addresses may be at
+// most mtu bytes, by a route of their own for each, so that TCP chooses its
+// segments accordingly. An mtu of 0, or one not below the TUN's own, takes the
+// routes out. The routes hang on the TUN and go with it: that is why they need
+// no line in the journal, whose fsync would hold up the caller.
+func (h *Host) SetPeerMTU(addrs []netip.Addr, mtu int) error {
+	const least = 68 // RFC 791 §3.2
+	if mtu != 0 && mtu < least {
+		return fmt.Errorf("tun: an MTU of %d bytes is less than IP's least, %d", mtu, least)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return fmt.Errorf("tun: %s: %w", h.cfg.Name, net.ErrClosed)
+	}
+	var first error
+	for _, a := range addrs {
+		if err := h.setPeerMTU(a, mtu); err != nil && first == nil {
+			first = fmt.Errorf("tun: MTU %d towards %v: %w", mtu, a, err)
+		}
+	}
+	return first
+}
+
+func (h *Host) setPeerMTU(a netip.Addr, mtu int) error {
+	for _, n := range h.nets() {
+		if !n.cidr.Contains(a) {
+			continue
+		}
+		if a == n.addr {
+			return errors.New("this is the node's own address")
+		}
+		r := h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, mtu)
+		if mtu != 0 && mtu < h.cfg.MTU {
+			return netlink.RouteReplace(r)
+		}
+		r.MTU, r.Features = 0, 0
+		if err := netlink.RouteDel(r); !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return nil
+	}
+	if a.Is6() && !h.ipv6 {
+		return nil // nothing flows there
+	}
+	return errors.New("this is no address of the overlay")
+}
