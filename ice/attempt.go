@@ -167,7 +167,10 @@ func (a *attempt) run(ctx context.Context, to peer.ID, sig peer.Signal) (netip.A
 	tasks.Go(func() { a.read(ctx, to, sig, fail) })
 	remote, err := a.connect(ctx)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+		// Time that is up is not the reason, whatever the caller calls it.
+		if err = ctx.Err(); !errors.Is(err, context.DeadlineExceeded) {
+			err = context.Cause(ctx)
+		}
 	}
 	fail(nil)
 	tasks.Wait()

@@ -170,7 +170,7 @@ func outcomeOf(start time.Time, p peer.Path, err error) outcome {
 // meet lets a find b, and returns what each side ended with.
 func (w *world) meet(a, b *node, patience time.Duration) (find, answer outcome) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeoutCause(w.t.Context(), patience, errors.New("patience is over"))
 	defer cancel()
 	start := time.Now()
 	answered := make(chan outcome, 1)
