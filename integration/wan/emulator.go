@@ -1,0 +1,158 @@
+package wan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultMTU is the largest IP packet an emulator carries unless told otherwise, bytes.
+const DefaultMTU = 1500
+
+// Config says where an emulator stands.
+type Config struct {
+	Near, Far string       // names of the two interfaces, in the network namespace of the thread that calls New
+	MTU       int          // largest IP packet, bytes; 0: DefaultMTU
+	Memory    int          // bytes for frames under way, each direction; 0: 64 MiB
+	Log       *slog.Logger // nil: no log
+}
+
+// Emulator carries frames between two interfaces. Set and Stats may be called
+// at any time and from any goroutine.
+type Emulator struct {
+	log      *slog.Logger
+	link     atomic.Pointer[Link]
+	up, down *direction
+	wake     int // an eventfd, written once to end Run
+}
+
+// New opens both interfaces; it starts nothing, but from now on they receive.
+// Close or Run gives them back.
+func New(cfg Config, link Link) (*Emulator, error) {
+	if err := link.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.MTU == 0 {
+		cfg.MTU = DefaultMTU
+	}
+	if cfg.Memory == 0 {
+		cfg.Memory = 64 << 20
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	near, err := openSocket(cfg.Near)
+	if err != nil {
+		return nil, err
+	}
+	far, err := openSocket(cfg.Far)
+	if err != nil {
+		near.close()
+		return nil, err
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		near.close()
+		far.close()
+		return nil, fmt.Errorf("wan: eventfd: %w", err)
+	}
+	slot := cfg.MTU + ethHeader + 4 // 4: a VLAN tag
+	e := &Emulator{
+		log:  cfg.Log,
+		wake: wake,
+		up:   newDirection(near, far, link.Up, slot, cfg.Memory/slot),
+		down: newDirection(far, near, link.Down, slot, cfg.Memory/slot),
+	}
+	e.link.Store(&link)
+	return e, nil
+}
+
+// Set changes the link. Frames already under way arrive when they were due.
+func (e *Emulator) Set(link Link) error {
+	if err := link.Validate(); err != nil {
+		return err
+	}
+	e.link.Store(&link)
+	return nil
+}
+
+// Stats returns what became of the frames so far.
+func (e *Emulator) Stats() Stats {
+	return Stats{Up: e.up.counters.read(), Down: e.down.counters.read()}
+}
+
+// Close releases an emulator that was never run.
+func (e *Emulator) Close() {
+	e.up.in.close()
+	e.down.in.close()
+	_ = unix.Close(e.wake)
+}
+
+// Run carries frames until ctx ends, then closes the interfaces; frames under
+// way are lost. It keeps an operating-system thread to itself.
+func (e *Emulator) Run(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { // ends when ctx does, and its thread with it: it never unlocks the thread it has changed
+		runtime.LockOSThread()
+		done <- e.loop(ctx)
+	}()
+	defer e.Close()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	// The counter of an eventfd is read by nobody, so poll keeps returning.
+	if _, err := unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		return errors.Join(fmt.Errorf("wan: wake: %w", err), <-done)
+	}
+	return <-done
+}
+
+// maxIdle bounds a sleep so that the kernel's drop counters are read now and then.
+const maxIdle = time.Second
+
+func (e *Emulator) loop(ctx context.Context) error {
+	if err := sharpen(); err != nil {
+		e.log.Debug("wan emulator runs without real-time priority", "err", err)
+	}
+	fds := []unix.PollFd{
+		{Fd: int32(e.up.in.fd), Events: unix.POLLIN},
+		{Fd: int32(e.down.in.fd), Events: unix.POLLIN},
+		{Fd: int32(e.wake), Events: unix.POLLIN},
+	}
+	start := time.Now()
+	var link *Link
+	var counted time.Duration
+	for ctx.Err() == nil {
+		if l := e.link.Load(); l != link {
+			link = l
+			e.up.line.set(l.Up)
+			e.down.line.set(l.Down)
+		}
+		more := e.up.take(start)
+		more = e.down.take(start) || more
+		now := time.Since(start)
+		next := min(e.up.deliver(now), e.down.deliver(now), now+maxIdle)
+		if now-counted >= maxIdle {
+			counted = now
+			e.up.counters.overrun.Add(e.up.in.overruns())
+			e.down.counters.overrun.Add(e.down.in.overruns())
+		}
+		wait := next - time.Since(start)
+		if more || wait <= 0 {
+			continue
+		}
+		ts := unix.NsecToTimespec(int64(wait))
+		if _, err := unix.Ppoll(fds, &ts, nil); err != nil && err != unix.EINTR {
+			return fmt.Errorf("wan: poll %s and %s: %w", e.up.in.name, e.down.in.name, err)
+		}
+	}
+	return nil
+}

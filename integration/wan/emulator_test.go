@@ -1,0 +1,220 @@
+package wan_test
+
+import (
+	"encoding/binary"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/integration/wan"
+)
+
+func TestMain(m *testing.M) {
+	lab.Main()
+	goleak.VerifyTestMain(m)
+}
+
+// twoPublicSites is a host h1 whose link to the core is the one under test, and
+// a host h2 next to the core.
+func twoPublicSites(link wan.Link) lab.Config {
+	return lab.Config{Sites: []lab.Site{
+		{Name: "near", Hosts: []string{"h1"}, WAN: link},
+		{Name: "far", Hosts: []string{"h2"}},
+	}}
+}
+
+// probes sends UDP datagrams between two hosts of a lab and notes when they come.
+type probes struct {
+	src, dst *net.UDPConn
+	to       netip.AddrPort
+	start    time.Time
+}
+
+func newProbes(t *testing.T, l *lab.Lab) *probes {
+	t.Helper()
+	p := &probes{to: netip.AddrPortFrom(l.Host("h2").Addr4, 9), start: time.Now()}
+	open := func(h *lab.Host) (c *net.UDPConn) {
+		err := h.Do(func() (err error) {
+			c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 9})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	p.src, p.dst = open(l.Host("h1")), open(l.Host("h2"))
+	p.warm(t)
+	return p
+}
+
+// warm makes both ends know each other's Ethernet addresses.
+func (p *probes) warm(t *testing.T) {
+	t.Helper()
+	for range 20 {
+		p.send(t, 64)
+		if got := p.receive(t, 1, time.Second); len(got) == 1 {
+			return
+		}
+	}
+	t.Fatal("no datagram comes through")
+}
+
+// send sends one datagram, an IP packet of size bytes, with its time of departure.
+func (p *probes) send(t *testing.T, size int) {
+	t.Helper()
+	b := make([]byte, size-28)
+	binary.BigEndian.PutUint64(b, uint64(time.Since(p.start)))
+	if _, err := p.src.WriteToUDPAddrPort(b, p.to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type arrival struct{ sent, came time.Duration }
+
+// receive returns n arrivals, or fewer if none comes for the given time.
+func (p *probes) receive(t *testing.T, n int, patience time.Duration) (got []arrival) {
+	t.Helper()
+	b := make([]byte, 2048)
+	for len(got) < n {
+		if err := p.dst.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.dst.Read(b); err != nil {
+			break
+		}
+		got = append(got, arrival{time.Duration(binary.BigEndian.Uint64(b)), time.Since(p.start)})
+	}
+	return got
+}
+
+func TestDelay(t *testing.T) {
+	for _, want := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
+		t.Run(want.String(), func(t *testing.T) {
+			l := lab.Start(t, twoPublicSites(wan.Link{Up: wan.Pipe{Delay: want}}))
+			p := newProbes(t, l)
+			var extra []time.Duration
+			for range 200 {
+				p.send(t, 100)
+				for _, a := range p.receive(t, 1, time.Second) {
+					extra = append(extra, a.came-a.sent-want)
+				}
+			}
+			slices.Sort(extra)
+			if len(extra) != 200 {
+				t.Fatalf("%d of 200 datagrams came", len(extra))
+			}
+			median, p90 := extra[100], extra[180]
+			t.Logf("beyond %v: min %v, median %v, p90 %v, max %v", want, extra[0], median, p90, extra[199])
+			if extra[0] < 0 {
+				t.Errorf("a datagram came %v early", -extra[0])
+			}
+			// The reader's own wake-up is in it, and other programs share the machine.
+			if median > 500*time.Microsecond {
+				t.Errorf("the median datagram came %v late", median)
+			}
+		})
+	}
+}
+
+func TestRateAndQueue(t *testing.T) {
+	const rate, size, queue = 20_000_000, 1000, 50_000
+	l := lab.Start(t, twoPublicSites(wan.Link{Up: wan.Pipe{Rate: rate, Queue: queue}}))
+	p := newProbes(t, l)
+	start := time.Now()
+	for range 100 { // at once: half of them find the queue full
+		p.send(t, size)
+	}
+	burst := time.Since(start)
+	got := p.receive(t, 100, 200*time.Millisecond)
+	const frame = size + 14
+	least, most := queue/frame-1, (queue+int(burst.Seconds()*rate/8))/frame+2
+	if len(got) < least || len(got) > most {
+		t.Fatalf("%d datagrams passed, want %d to %d", len(got), least, most)
+	}
+	took := got[len(got)-1].came - got[0].sent
+	bps := frame * 8 * float64(len(got)) / took.Seconds()
+	t.Logf("%d datagrams at %.2f Mb/s", len(got), bps/1e6)
+	if math.Abs(bps/rate-1) > 0.05 {
+		t.Errorf("they came at %.2f Mb/s, want %.2f", bps/1e6, rate/1e6)
+	}
+	stats, err := l.WANStats("near")
+	if err != nil || stats.Up.QueueFull != uint64(100-len(got)) || stats.Up.Overrun != 0 {
+		t.Errorf("counters %+v, %v; want %d drops by the full queue", stats.Up, err, 100-len(got))
+	}
+}
+
+func TestLossAndBlackHole(t *testing.T) {
+	const n = 2000
+	l := lab.Start(t, twoPublicSites(wan.Link{Up: wan.Pipe{Loss: 0.1, Seed: 3, BlackHole: 1280}}))
+	p := newProbes(t, l)
+	before, err := l.WANStats("near")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for range n / 20 { // in small bursts, so that the reader's buffer loses none
+		for range 20 {
+			p.send(t, 200)
+		}
+		got += len(p.receive(t, 20, 20*time.Millisecond))
+	}
+	p.send(t, 1281)
+	p.send(t, 1281)
+	if len(p.receive(t, 1, 50*time.Millisecond)) > 0 {
+		t.Error("a packet larger than the black hole allows came through")
+	}
+	stats, err := l.WANStats("near")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := int(stats.Up.Lost - before.Up.Lost)
+	if lost+got < n-2 || lost+got > n+2 { // neighbour discovery may add a frame
+		t.Errorf("%d came and %d were lost of %d", got, lost, n)
+	}
+	if loss := float64(lost) / n; math.Abs(loss-0.1) > 0.03 {
+		t.Errorf("loss %.3f, want 0.1", loss)
+	}
+	if stats.Up.Swallowed != 2 {
+		t.Errorf("%d packets were swallowed, want 2", stats.Up.Swallowed)
+	}
+}
+
+func TestSetWhileRunning(t *testing.T) {
+	l := lab.Start(t, twoPublicSites(wan.Link{}))
+	p := newProbes(t, l)
+	once := func() time.Duration {
+		t.Helper()
+		p.send(t, 100)
+		got := p.receive(t, 1, 2*time.Second)
+		if len(got) != 1 {
+			t.Fatal("no datagram came")
+		}
+		return got[0].came - got[0].sent
+	}
+	for _, step := range []struct{ delay, atLeast, atMost time.Duration }{
+		{0, 0, 15 * time.Millisecond},
+		{20 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond},
+		{100 * time.Millisecond, 100 * time.Millisecond, 160 * time.Millisecond},
+		{0, 0, 15 * time.Millisecond},
+		{20 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond},
+	} {
+		if err := l.SetWAN("near", wan.Symmetric(wan.Pipe{Delay: step.delay})); err != nil {
+			t.Fatal(err)
+		}
+		p.warm(t) // the wire was unplugged for a moment
+		if took := once(); took < step.atLeast || took > step.atMost {
+			t.Errorf("delay %v: a datagram took %v, want %v to %v", step.delay, took, step.atLeast, step.atMost)
+		}
+	}
+	if err := l.SetWAN("near", wan.Link{Up: wan.Pipe{Loss: 2}}); err == nil {
+		t.Error("a loss of 2 was accepted")
+	}
+}
