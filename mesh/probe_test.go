@@ -114,7 +114,7 @@ func FuzzOpenSignal(f *testing.F) {
 
 func TestSignalTooLong(t *testing.T) {
 	key := pairKey{5}
-	if _, err := sealSignal(&key, signalMore, flowID{}, make([]byte, peer.MaxSignal)); err == nil {
+	if _, err := sealSignal(&key, signalAnswer, flowID{}, make([]byte, peer.MaxSignal)); err == nil {
 		t.Error("sealed a signal longer than any hub passes on")
 	}
 }

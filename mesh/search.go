@@ -42,7 +42,7 @@ func (m *Mesh) search(now time.Time, r *remote) {
 		m.call(r)
 		return
 	}
-	f := &flow{m: m, seal: &r.signalKey, first: signalOffer, in: make(chan []byte, flowQueued)}
+	f := &flow{m: m, seal: &r.signalKey, kind: signalOffer, in: make(chan []byte, flowQueued)}
 	f.key.peer = r.node.ID
 	rand.Read(f.key.id[:])
 	m.explore(r, f, func(ctx context.Context) (peer.Path, error) { return m.cfg.Finder.Find(ctx, r.node.ID, f) })
@@ -53,7 +53,7 @@ func (m *Mesh) answer(r *remote, id flowID, offer []byte) {
 	if m.cfg.Finder == nil {
 		return
 	}
-	f := &flow{m: m, seal: &r.signalKey, first: signalMore, in: make(chan []byte, flowQueued), key: flowKey{r.node.ID, id}}
+	f := &flow{m: m, seal: &r.signalKey, kind: signalAnswer, in: make(chan []byte, flowQueued), key: flowKey{r.node.ID, id}}
 	m.explore(r, f, func(ctx context.Context) (peer.Path, error) {
 		return m.cfg.Finder.Answer(ctx, r.node.ID, offer, f)
 	})
@@ -62,7 +62,7 @@ func (m *Mesh) answer(r *remote, id flowID, offer []byte) {
 // explore runs one search beside the loop and brings home what it finds.
 func (m *Mesh) explore(r *remote, f *flow, find func(ctx context.Context) (peer.Path, error)) {
 	if !m.flows.open(f) {
-		m.log.Debug("too many searches at once", "node", r.node.Name)
+		m.log.Debug("search not begun: too many at once, or it has ended", "node", r.node.Name)
 		return
 	}
 	r.searching = true

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,9 +24,9 @@ import (
 type signalKind uint8
 
 const (
-	signalCall  signalKind = 1 // please look for a direct path to me: you lead
-	signalOffer signalKind = 2 // the first message of an exchange
-	signalMore  signalKind = 3 // the following ones, either way
+	signalCall   signalKind = 1 // please look for a direct path to me: you lead
+	signalOffer  signalKind = 2 // from whoever leads: any of them may be the first to arrive
+	signalAnswer signalKind = 3 // from the other side
 )
 
 const (
@@ -82,22 +83,24 @@ type flow struct {
 	m     *Mesh
 	key   flowKey
 	seal  *pairKey
-	first signalKind // of the next message we post
+	kind  signalKind // of the messages we post
 	in    chan []byte
 }
 
 var _ peer.Signal = (*flow)(nil)
 
-// flows are the exchanges under way.
+// flows are the exchanges under way, and the last that have ended.
 type flows struct {
 	mu    sync.Mutex
 	byKey map[flowKey]*flow
+	ended [64]flowKey // a ring: a late offer must not begin an exchange anew
+	next  int
 }
 
 func (f *flows) open(fl *flow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.byKey) >= maxFlows || f.byKey[fl.key] != nil {
+	if len(f.byKey) >= maxFlows || f.byKey[fl.key] != nil || slices.Contains(f.ended[:], fl.key) {
 		return false
 	}
 	f.byKey[fl.key] = fl
@@ -108,6 +111,8 @@ func (f *flows) close(fl *flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.byKey, fl.key)
+	f.ended[f.next%len(f.ended)] = fl.key
+	f.next++
 }
 
 func (f *flows) get(k flowKey) *flow {
@@ -118,9 +123,7 @@ func (f *flows) get(k flowKey) *flow {
 
 // Post implements peer.Signal.
 func (f *flow) Post(ctx context.Context, _ peer.ID, msg []byte) error {
-	kind := f.first
-	f.first = signalMore
-	b, err := sealSignal(f.seal, kind, f.key.id, msg)
+	b, err := sealSignal(f.seal, f.kind, f.key.id, msg)
 	if err != nil {
 		return err
 	}
@@ -169,14 +172,24 @@ func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
 			m.search(now, r)
 		}
 	case signalOffer:
-		m.answer(r, id, msg)
-	case signalMore:
-		if f := m.flows.get(flowKey{from, id}); f != nil {
-			select {
-			case f.in <- msg:
-			default:
-				m.dropped.Add(1)
-			}
+		if !m.deliver(flowKey{from, id}, msg) {
+			m.answer(r, id, msg)
 		}
+	case signalAnswer:
+		m.deliver(flowKey{from, id}, msg)
 	}
+}
+
+// deliver hands a message to the exchange it belongs to, if that is under way.
+func (m *Mesh) deliver(k flowKey, msg []byte) bool {
+	f := m.flows.get(k)
+	if f == nil {
+		return false
+	}
+	select {
+	case f.in <- msg:
+	default:
+		m.dropped.Add(1)
+	}
+	return true
 }
