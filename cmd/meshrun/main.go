@@ -1,0 +1,251 @@
+// Command meshrun runs an MPI program across the nodes of the network, with the
+// MPI that the program was built with.
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mpishim"
+	"github.com/meshmpi/meshmpi/mpishim/exec"
+)
+
+type options struct {
+	State         string   `help:"State directory (default: $$MESH_STATE, else ${state})." placeholder:"DIR"`
+	N             int      `short:"n" help:"Ranks of the first program." required:"" placeholder:"RANKS"`
+	Hosts         string   `short:"H" name:"host" help:"Nodes, as a,b:4 with slots; default: all that are up, slots = cores." placeholder:"NODES"`
+	MPI           string   `name:"mpi" help:"MPI of the program: auto, openmpi, mpich, intel, go." default:"auto"`
+	Export        []string `short:"x" name:"export" sep:"none" help:"Variable that ranks get, as NAME or NAME=VALUE." placeholder:"VAR"`
+	Wdir          string   `help:"Working directory of the ranks (default: this one, else home)." placeholder:"DIR"`
+	Stage         bool     `help:"Copy the program to every node first."`
+	Oversubscribe bool     `help:"Allow more ranks than slots."`
+	Verbose       bool     `short:"v" help:"Say what is done, and all that the launcher says."`
+	Program       []string `arg:"" passthrough:"" help:"PROG ARGS… [: -n M PROG2 ARGS…]"`
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == mpishim.RankArg {
+		os.Exit(mpishim.RunRank(os.Args[2:]))
+	}
+	var o options
+	parser := kong.Must(&o, kong.Name("meshrun"), kong.Description("Runs an MPI program across the network."), kong.Vars{"state": api.DefaultState})
+	if _, err := parser.Parse(singleDash(os.Args[1:])); err != nil {
+		fmt.Fprintf(os.Stderr, "meshrun: %v; see meshrun --help\n", err)
+		os.Exit(mpishim.CodeFailed)
+	}
+	code, err := o.run(context.Background())
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "meshrun: %s\n", strings.TrimPrefix(err.Error(), "mpishim: "))
+	}
+	os.Exit(code)
+}
+
+// singleDash accepts -wdir and -np, as every mpirun does.
+func singleDash(args []string) []string {
+	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi"}
+	out := append([]string(nil), args...)
+	for i, a := range out {
+		if !strings.HasPrefix(a, "-") && (i == 0 || !takesValue(out[i-1])) || a == "--" {
+			break // the program, or what comes before it
+		}
+		if long, ok := words[a]; ok {
+			out[i] = long
+		}
+	}
+	return out
+}
+
+func takesValue(flag string) bool {
+	switch flag {
+	case "-n", "-H", "-x", "--state", "--host", "--mpi", "--export", "--wdir":
+		return true
+	}
+	return false
+}
+
+func (o *options) run(ctx context.Context) (int, error) {
+	before, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	client := api.Dial(api.StateDir(o.State))
+	plan, remote, err := o.plan(before, client)
+	if err != nil {
+		return mpishim.Code(err), err
+	}
+	if o.Stage {
+		if plan, err = mpishim.Stage(before, plan, remote); err != nil {
+			return mpishim.Code(err), err
+		}
+	}
+	if err := mpishim.Preflight(before, plan, remote); err != nil {
+		return mpishim.Code(err), err
+	}
+	if o.Verbose {
+		c := plan.Command()
+		o.say("%s %s", c.Path, strings.Join(c.Args, " "))
+	}
+	signals := make(chan os.Signal, 16) // more than the kinds asked for
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	return mpishim.Run(ctx, plan, mpishim.Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals})
+}
+
+func (o *options) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "meshrun: "+format+"\n", args...)
+}
+
+// plan asks the daemon for the network and decides what runs where.
+func (o *options) plan(ctx context.Context, client *api.Client) (p mpishim.Plan, remote mpishim.Remote, err error) {
+	kind, err := mpishim.ParseKind(o.MPI)
+	if err != nil {
+		return p, nil, err
+	}
+	apps, total, err := o.apps()
+	if err != nil {
+		return p, nil, err
+	}
+	status, err := client.Status(ctx)
+	if err != nil {
+		return p, nil, err
+	}
+	env, err := client.Env(ctx)
+	if err != nil {
+		return p, nil, err
+	}
+	cidr, err := netip.ParsePrefix(env.CIDR4)
+	if err != nil {
+		return p, nil, fmt.Errorf("meshd's answer: %w", err)
+	}
+	p = mpishim.Plan{
+		Overlay: mpishim.Overlay{Node: env.Node, Site: env.Site, TUN: env.TUN, CIDR: cidr, BinDir: env.BinDir, StateDir: api.StateDir(o.State)},
+		Export:  o.Export, MustWdir: o.Wdir != "", Root: os.Geteuid() == 0, Environ: os.Environ(), Verbose: o.Verbose,
+	}
+	if p.Places, err = mpishim.Put(hosts(status), o.Hosts, total, o.Oversubscribe); err != nil {
+		return p, nil, err
+	}
+	if p.Apps, p.Launcher, err = o.resolve(ctx, kind, apps, p.Places); err != nil {
+		return p, nil, err
+	}
+	if p.Wdir, err = filepath.Abs(o.Wdir); err != nil {
+		return p, nil, err
+	}
+	return p, remoteOf(client), nil
+}
+
+// resolve finds programs and the launcher that fits the first one.
+func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim.App, places []mpishim.Place) ([]mpishim.App, mpishim.Launcher, error) {
+	here := o.Stage
+	for _, pl := range places {
+		here = here || pl.Host.Self
+	}
+	first := ""
+	for i, a := range apps {
+		path, err := mpishim.Resolve(a.Prog)
+		switch {
+		case err != nil && here:
+			return nil, mpishim.Launcher{}, err
+		case err == nil && i == 0:
+			first = path
+		}
+		if strings.Contains(a.Prog, "/") || o.Stage {
+			if apps[i].Prog = path; err != nil {
+				apps[i].Prog, _ = filepath.Abs(a.Prog)
+			}
+		}
+	}
+	why := "--mpi says so"
+	if kind == "" && first != "" {
+		var err error
+		if kind, why, err = mpishim.Detect(first); err != nil {
+			return nil, mpishim.Launcher{}, err
+		}
+	}
+	l, err := mpishim.Find(ctx, kind)
+	if err != nil {
+		return nil, l, err
+	}
+	if kind == "" {
+		o.say("cannot tell the MPI of %s; using %s (%s), --mpi chooses another", apps[0].Prog, l.Path, l.Kind)
+	} else if o.Verbose {
+		o.say("%s is for %s: %s; using %s", apps[0].Prog, kind, why, l.Path)
+	}
+	return apps, l, nil
+}
+
+// apps splits the command line at colons.
+func (o *options) apps() (apps []mpishim.App, total int, err error) {
+	words, n := o.Program, o.N
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	for {
+		end := len(words)
+		for i, w := range words {
+			if w == ":" {
+				end = i
+				break
+			}
+		}
+		if end == 0 || n < 1 {
+			return nil, 0, fmt.Errorf("every program needs -n with at least 1 rank, and a name")
+		}
+		apps = append(apps, mpishim.App{N: n, Prog: words[0], Args: words[1:end]})
+		total += n
+		if end == len(words) {
+			return apps, total, nil
+		}
+		words = words[end+1:]
+		if len(words) < 3 || words[0] != "-n" && words[0] != "-np" {
+			return nil, 0, fmt.Errorf("after a colon comes -n RANKS PROG")
+		}
+		if n, err = strconv.Atoi(words[1]); err != nil {
+			return nil, 0, fmt.Errorf("-n %s is no number", words[1])
+		}
+		if words = words[2:]; words[0] == "--" {
+			words = words[1:]
+		}
+	}
+}
+
+func hosts(s api.Status) (hosts []mpishim.Host) {
+	for _, n := range s.Nodes {
+		addr, err := netip.ParseAddr(n.Addr4)
+		if err != nil || n.Revoked {
+			continue
+		}
+		hosts = append(hosts, mpishim.Host{
+			Name: n.Name, Site: n.Site, Addr: addr, Cores: n.Cores,
+			Up: n.Up || n.Self, Self: n.Self, Spare: n.Hub || n.Relay,
+		})
+	}
+	return hosts
+}
+
+// remoteOf runs commands on nodes with one key and a ticket each.
+func remoteOf(client *api.Client) mpishim.Remote {
+	return func(ctx context.Context, host string, opt exec.RunOptions) (int, error) {
+		_, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			return exec.CodeFailed, err
+		}
+		key, err := ssh.NewSignerFromKey(private)
+		if err != nil {
+			return exec.CodeFailed, err
+		}
+		ticket, err := client.Ticket(ctx, host, "", string(ssh.MarshalAuthorizedKey(key.PublicKey())))
+		if err != nil {
+			return exec.CodeFailed, err
+		}
+		return exec.Run(ctx, ticket, key, opt)
+	}
+}

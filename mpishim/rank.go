@@ -1,0 +1,193 @@
+package mpishim
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	osexec "os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// RankArg makes meshrun the parent of one rank: a hidden mode. Its remaining
+// arguments are the program and the program's own.
+const RankArg = "_rank"
+
+// staged begins a program that Stage has copied: the rest is HASH/NAME.
+const staged = "meshrun-staged:"
+
+// deathMark begins the one line that says how a rank ended.
+const deathMark = "meshrun: rank "
+
+// RunRank runs a program as a rank and returns the exit code, 128+n for signal
+// n, after one line on standard error where that is not zero. Standard streams,
+// descriptors, terminal and process group are the program's as if the launcher
+// had started it; its parent process is all that differs. A launcher signals
+// process groups, so what this process gets the program has got too; only where
+// it leads no group of its own does it pass signals on. It never outlives its parent.
+func RunRank(args []string) int {
+	if len(args) == 0 {
+		fmt.Fprintln(os.Stderr, "meshrun: no program for a rank")
+		return CodeFailed
+	}
+	runtime.LockOSThread() // the death signal is tied to the thread that starts the child
+	defer runtime.UnlockOSThread()
+	label := rankLabel()
+	if err := prepareRank(); err != nil {
+		return sayRank(label, CodeFailed, err.Error())
+	}
+	path, err := rankProgram(args[0])
+	if err != nil {
+		code, what := cannotRun(err)
+		return sayRank(label, code, fmt.Sprintf("%s: %s", what, args[0]))
+	}
+	cmd := osexec.Cmd{
+		Path: path, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	signals := make(chan os.Signal, 16) // signals come singly; a burst may be merged as the kernel does
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	if err := cmd.Start(); err != nil {
+		code, what := cannotRun(err)
+		return sayRank(label, code, fmt.Sprintf("%s: %s", what, args[0]))
+	}
+	var told atomic.Bool
+	forward := unix.Getpgrp() != os.Getpid()
+	go func() { // ends with the process
+		for sig := range signals {
+			if sig == syscall.SIGTERM || sig == syscall.SIGINT {
+				told.Store(true)
+			}
+			if forward {
+				cmd.Process.Signal(sig)
+			}
+		}
+	}()
+	return rankStatus(label, cmd.Wait(), told.Load())
+}
+
+// rankStatus turns the program's end into our exit code. A rank that was told to
+// end is not worth a line: another one is the reason.
+func rankStatus(label string, err error, told bool) int {
+	var exit *osexec.ExitError
+	if !errors.As(err, &exit) {
+		if err != nil {
+			return sayRank(label, CodeFailed, err.Error())
+		}
+		return 0
+	}
+	ws := exit.Sys().(syscall.WaitStatus)
+	code, what := ws.ExitStatus(), fmt.Sprintf("exited with code %d", ws.ExitStatus())
+	if ws.Signaled() {
+		name := unix.SignalName(ws.Signal())
+		code, what = 128+int(ws.Signal()), fmt.Sprintf("was killed by signal %d (%s)", int(ws.Signal()), name)
+		if ws.CoreDump() {
+			what += ", core dumped"
+		}
+	}
+	if told {
+		return code
+	}
+	return sayRank(label, code, what)
+}
+
+func sayRank(label string, code int, what string) int {
+	fmt.Fprintf(os.Stderr, "%s%s %s\n", deathMark, label, what) // one write: launchers keep it whole
+	return code
+}
+
+// rankLabel is "2 on b1".
+func rankLabel() string {
+	rank := "?"
+	for _, name := range []string{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"} {
+		if v := os.Getenv(name); v != "" {
+			rank = v
+			break
+		}
+	}
+	node := os.Getenv("MESH_NODE")
+	if node == "" {
+		node, _, _ = strings.Cut(os.Getenv(varLocal), "/")
+	}
+	return rank + " on " + node
+}
+
+// prepareRank sets what differs from node to node.
+func prepareRank() error {
+	if os.Getenv("MESH_NODE") == "" { // started by the launcher itself, on the user's node
+		node, site, _ := strings.Cut(os.Getenv(varLocal), "/")
+		os.Setenv("MESH_NODE", node)
+		os.Setenv("MESH_SITE", site)
+	}
+	if name := interfaceIn(os.Getenv(varCIDR)); name != "" {
+		for _, v := range []string{"UCX_NET_DEVICES", "FI_TCP_IFACE"} {
+			if os.Getenv(v) != "" {
+				os.Setenv(v, name)
+			}
+		}
+	}
+	dir := os.Getenv(varWdir)
+	if dir == "" {
+		return nil
+	}
+	if err := os.Chdir(dir); err != nil {
+		if os.Getenv(varMust) != "" {
+			return fmt.Errorf("cannot change to the working directory %s: %w", dir, errors.Unwrap(err))
+		}
+		if dir = os.Getenv("HOME"); os.Chdir(dir) != nil {
+			dir = "/"
+		}
+	}
+	os.Setenv("PWD", dir)
+	return nil
+}
+
+// interfaceIn returns the interface that has an address in cidr, or "".
+func interfaceIn(cidr string) string {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return ""
+	}
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && prefix.Contains(p.Addr().Unmap()) {
+				return i.Name
+			}
+		}
+	}
+	return ""
+}
+
+// rankProgram finds the program here.
+func rankProgram(prog string) (string, error) {
+	if rest, ok := strings.CutPrefix(prog, staged); ok {
+		dir, err := stageDir()
+		if err != nil {
+			return "", err
+		}
+		return osexec.LookPath(filepath.Join(dir, rest))
+	}
+	return osexec.LookPath(prog)
+}
+
+// cannotRun tells programs that do not exist from those that cannot be executed.
+func cannotRun(err error) (int, string) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, osexec.ErrNotFound) {
+		return CodeNotFound, "found no program"
+	}
+	if errors.Is(err, syscall.ENOEXEC) {
+		return CodeCannotRun, "cannot execute (wrong format, or no #! line)"
+	}
+	return CodeCannotRun, "cannot execute"
+}

@@ -1,0 +1,188 @@
+package mpishim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/mpishim/exec"
+)
+
+// Streams is what a job is connected to.
+type Streams struct {
+	Stdin    *os.File
+	Out, Err io.Writer
+	Signals  <-chan os.Signal // passed on to the launcher; INT and TERM end the job
+}
+
+// How long a launcher may take to end a job, by asking and by force.
+const (
+	afterDeath  = 3 * time.Second
+	afterSignal = 8 * time.Second
+)
+
+// Run starts the planned job and returns its exit code once nothing of it is
+// left on this node; other nodes end theirs with their connections. The code is
+// the program's own: the first rank's that died, 128+n where signal n ended the
+// rank or the job. err says that the launcher itself failed. Run adopts orphans,
+// so it must be the only thing that the process does.
+func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
+	if _, err := osexec.LookPath(filepath.Join(p.Overlay.BinDir, agent)); err != nil { // Hydra would wait for ever
+		return CodeFailed, failf(CodeFailed, "no %s in %s; install it beside meshrun", agent, p.Overlay.BinDir)
+	}
+	if err := exec.Adopt(); err != nil {
+		return CodeFailed, failf(CodeFailed, "adopt orphans: %w", err)
+	}
+	defer exec.EndDescendants()
+	c := p.Command()
+	scr := newScreen(s.Out, s.Err, p.Verbose)
+	cmd := &osexec.Cmd{Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Stdin: s.Stdin}
+	var pipes [2]*os.File
+	for i := range pipes {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return CodeFailed, failf(CodeFailed, "pipe: %w", err)
+		}
+		defer r.Close()
+		defer w.Close()
+		pipes[i] = r
+		if i == 0 {
+			cmd.Stdout = w
+		} else {
+			cmd.Stderr = w
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return CodeFailed, failf(CodeFailed, "start %s: %w", c.Path, err)
+	}
+	cmd.Stdout.(*os.File).Close()
+	cmd.Stderr.(*os.File).Close()
+	var readers sync.WaitGroup
+	for i, r := range pipes {
+		readers.Go(func() { pump(r, i+1, c.tag, scr) })
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // ends with the launcher, which follow kills at last
+	status, sig := follow(ctx, cmd.Process, ended, scr, s.Signals)
+	exec.EndDescendants() // whoever still holds the pipes
+	readers.Wait()
+	scr.showOwn()
+	return outcome(status, sig, scr)
+}
+
+// pump takes one stream apart until it ends, and shows half lines that rest.
+func pump(r io.Reader, stream int, tag tagger, scr *screen) {
+	d := newDemux(tag, func(rank int, line []byte) { scr.line(stream, rank, line) })
+	chunks := make(chan []byte)
+	go func() { // ends with the stream
+		defer close(chunks)
+		for {
+			buf := make([]byte, 32<<10)
+			n, err := r.Read(buf)
+			if n > 0 {
+				chunks <- buf[:n]
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	quiet := time.NewTimer(quietTime)
+	defer quiet.Stop()
+	for {
+		select {
+		case b, ok := <-chunks:
+			if !ok {
+				d.flush(true)
+				return
+			}
+			d.Write(b)
+			quiet.Reset(quietTime)
+		case <-quiet.C:
+			d.flush(false)
+			scr.showOwn()
+		}
+	}
+}
+
+// follow waits for the launcher, passing signals on. When a rank has died, or
+// the job is to end, and the launcher does not end it, it is killed: that cuts
+// the connections, and every node ends what it runs.
+func follow(ctx context.Context, p *os.Process, ended <-chan error, scr *screen, signals <-chan os.Signal) (status error, sig syscall.Signal) {
+	died, done := scr.death.at, ctx.Done()
+	var force <-chan time.Time
+	gentle := true
+	end := func(s syscall.Signal, wait time.Duration) {
+		p.Signal(s)
+		force = time.After(wait)
+	}
+	for {
+		select {
+		case status = <-ended:
+			return status, sig
+		case <-died:
+			died, force = nil, time.After(afterDeath)
+		case <-done:
+			done, sig = nil, syscall.SIGTERM
+			end(syscall.SIGTERM, afterSignal)
+		case s := <-signals:
+			got, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			if got != syscall.SIGINT && got != syscall.SIGTERM && got != syscall.SIGHUP {
+				p.Signal(got)
+				continue
+			}
+			sig, force = got, time.After(afterSignal)
+			if got != syscall.SIGINT || !foreground() { // else the terminal has told the launcher
+				p.Signal(got)
+			}
+		case <-force:
+			if gentle {
+				gentle = false
+				end(syscall.SIGTERM, afterDeath)
+			} else {
+				p.Kill()
+			}
+		}
+	}
+}
+
+// foreground reports whether a terminal sends its signals to our process group.
+func foreground() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// outcome is the job's exit code: a dead rank's own, then the signal that ended
+// the job. Launchers are not believed: Hydra says 9 for any killed rank.
+func outcome(status error, sig syscall.Signal, scr *screen) (int, error) {
+	if code, seen := scr.firstDeath(); seen && sig == 0 {
+		return code, nil
+	}
+	if sig != 0 {
+		return 128 + int(sig), nil
+	}
+	var exit *osexec.ExitError
+	if status == nil {
+		return 0, nil
+	}
+	if errors.As(status, &exit) {
+		return CodeFailed, failf(CodeFailed, "the launcher failed (%s) before any rank did; run again with -v, and see meshctl status", exit)
+	}
+	return CodeFailed, failf(CodeFailed, "the launcher: %w", status)
+}

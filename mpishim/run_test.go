@@ -1,0 +1,177 @@
+package mpishim
+
+import (
+	"bytes"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// build compiles testdata/hello.c with an MPI's own compiler.
+func build(t *testing.T, compiler string) string {
+	t.Helper()
+	if _, err := osexec.LookPath(compiler); err != nil {
+		t.Skipf("%s is not installed", compiler)
+	}
+	prog := filepath.Join(t.TempDir(), "hello")
+	if out, err := osexec.Command(compiler, "-o", prog, "testdata/hello.c").CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	return prog
+}
+
+// installed are the launchers that tests try where they are installed.
+func installed() map[Kind]string {
+	return map[Kind]string{OpenMPI: "mpicc.openmpi", MPICH: "mpicc.mpich"}
+}
+
+func exitCode(cmd *osexec.Cmd) int { return cmd.ProcessState.ExitCode() }
+
+// gone fails unless no process with the program's path is left.
+func gone(t *testing.T, prog string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		left := slices.DeleteFunc(files, func(f string) bool {
+			raw, _ := os.ReadFile(f)
+			return !bytes.Contains(raw, []byte(prog))
+		})
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d processes of %s are left: %v", len(left), prog, left)
+		}
+	}
+}
+
+func TestJobs(t *testing.T) {
+	for kind, compiler := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			prog := build(t, compiler)
+			for _, tt := range []struct {
+				mode string
+				code int
+				line string // the only one on standard error
+			}{
+				{"exit", 3, "meshrun: rank 1 on n3 exited with code 3\n"},
+				{"kill", 137, "meshrun: rank 1 on n3 was killed by signal 9 (SIGKILL)\n"},
+				{"abort", 7, ""}, // worded by the MPI
+				{"hello", 0, ""},
+			} {
+				t.Run(tt.mode, func(t *testing.T) {
+					cmd, out, errs := job(t, testPlan(t, kind, prog, tt.mode))
+					start := time.Now()
+					cmd.Run()
+					t.Logf("took %v", time.Since(start))
+					if got := exitCode(cmd); got != tt.code {
+						t.Errorf("got exit code %d, want %d; out %q, err %q", got, tt.code, out, errs)
+					}
+					if tt.line != "" && errs.String() != tt.line {
+						t.Errorf("got %q, want %q", errs, tt.line)
+					}
+					if tt.mode == "hello" {
+						lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(out.String(), "\r", "")), "\n")
+						slices.Sort(lines)
+						if want := []string{"rank 0 of 2 on n2 s2", "rank 1 of 2 on n3 s3"}; !slices.Equal(lines, want) {
+							t.Errorf("got %q, want %q; err %q", lines, want, errs)
+						}
+					}
+					gone(t, prog)
+				})
+			}
+		})
+	}
+}
+
+func TestLinesStayWhole(t *testing.T) {
+	whole := regexp.MustCompile(`^<([01]) \d+ a*b*>$`)
+	for kind, compiler := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			cmd, out, errs := job(t, testPlan(t, kind, build(t, compiler), "spam"))
+			cmd.Run()
+			n := 0
+			for line := range strings.Lines(out.String()) {
+				n++
+				if line = strings.TrimRight(line, "\r\n"); !whole.MatchString(line) {
+					t.Fatalf("line %d is mixed: %q", n, line)
+				}
+			}
+			if n != 4000 || exitCode(cmd) != 0 {
+				t.Errorf("got %d lines, code %d, %q", n, exitCode(cmd), errs)
+			}
+		})
+	}
+}
+
+func TestSignalEndsTheJob(t *testing.T) {
+	for kind, compiler := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			prog := build(t, compiler)
+			cmd, _, errs := job(t, testPlan(t, kind, prog, "wait"))
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			cmd.Stdout = w
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			if _, err := r.Read(make([]byte, 64)); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Process.Signal(syscall.SIGTERM)
+			cmd.Wait()
+			if got := exitCode(cmd); got != 128+15 {
+				t.Errorf("got %d, want 143; %q", got, errs)
+			}
+			gone(t, prog)
+		})
+	}
+}
+
+func TestMissingProgramAndFailedLauncher(t *testing.T) {
+	for kind := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			cmd, _, errs := job(t, testPlan(t, kind, "/no/such/program"))
+			cmd.Run()
+			if got := exitCode(cmd); got != CodeNotFound || !strings.Contains(errs.String(), "found no program: /no/such/program") || strings.Count(errs.String(), "\n") != 1 {
+				t.Errorf("missing: got %d, %q", got, errs)
+			}
+			p := testPlan(t, kind, "/bin/true")
+			os.Remove(filepath.Join(p.Overlay.BinDir, "meshrsh"))
+			cmd, _, errs = job(t, p)
+			cmd.Run()
+			if got := exitCode(cmd); got != CodeFailed {
+				t.Errorf("no agent: got %d, want %d; %q", got, CodeFailed, errs)
+			}
+		})
+	}
+}
+
+func TestMixedPrograms(t *testing.T) {
+	for kind := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			p := testPlan(t, kind, "/bin/sh", "-c", `echo "one $FOO $0|$PWD"`, "a 'b\"")
+			p.Apps[0].N = 1
+			p.Apps = append(p.Apps, App{1, "/bin/echo", []string{"two"}})
+			p.Export = []string{"FOO=x y"}
+			p.Wdir = "/usr"
+			cmd, out, errs := job(t, p)
+			cmd.Run()
+			lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(out.String(), "\r", "")), "\n")
+			slices.Sort(lines)
+			if want := []string{`one x y a 'b"|/usr`, "two"}; !slices.Equal(lines, want) || exitCode(cmd) != 0 {
+				t.Errorf("got %q, want %q; code %d, %q", lines, want, exitCode(cmd), errs)
+			}
+		})
+	}
+}

@@ -1,0 +1,41 @@
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(int argc, char **argv)
+{
+	int rank, size;
+	const char *mode = argc > 1 ? argv[1] : "";
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (!strcmp(mode, "hello"))
+		printf("rank %d of %d on %s %s\n", rank, size, getenv("MESH_NODE"), getenv("MESH_SITE"));
+	if (!strcmp(mode, "spam"))
+		for (int i = 0; i < 2000; i++) {
+			printf("<%d %d ", rank, i);
+			for (int k = 0; k < i % 200; k++)
+				putchar('a' + rank);
+			puts(">");
+		}
+	fflush(stdout);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 1) {
+		if (!strcmp(mode, "exit"))
+			_exit(3);
+		if (!strcmp(mode, "kill"))
+			raise(SIGKILL);
+		if (!strcmp(mode, "abort"))
+			MPI_Abort(MPI_COMM_WORLD, 7);
+	}
+	if (strcmp(mode, "hello") && strcmp(mode, "spam")) {
+		puts("waiting");
+		fflush(stdout);
+		sleep(600);
+	}
+	MPI_Finalize();
+	return 0;
+}
