@@ -173,23 +173,24 @@ func (d *Draft) Abort() {
 }
 
 // Commit makes the draft the node at path, if node, keys and certificate are
-// there and agree. After an error nothing has happened and Abort is still due.
-func (d *Draft) Commit() (*Dir, error) {
+// there and agree; Open finds it then. After an error nothing has happened and
+// Abort is still due. Files that others opened in the draft must be closed.
+func (d *Draft) Commit() error {
 	if d.held == nil {
-		return nil, fmt.Errorf("state: create %s: this draft has ended", d.target)
+		return fmt.Errorf("state: create %s: this draft has ended", d.target)
 	}
 	if err := d.complete(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := vacant(d.target); err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.publish(); err != nil {
-		return nil, err
+		return err
 	}
 	d.held.Close()
 	d.held = nil
-	return &Dir{files{d.target}}, nil
+	return nil
 }
 
 // complete checks that a node can be made of the draft.

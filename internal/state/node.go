@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"strings"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
-	"github.com/meshmpi/meshmpi/mesh/token"
 )
 
 // nodeVersion is the version of node.json that this package writes and reads.
@@ -18,15 +19,18 @@ const nodeVersion = 1
 // maxHubs bounds the hubs that a node remembers.
 const maxHubs = 64
 
+// maxHostPort is the longest DNS name, a colon and a port.
+const maxHostPort = 253 + 1 + 5
+
 // Node is node.json: who the node is and whom it asks. Where name or site differ
 // from the certificate's, a hub has changed them since; the certificate counts.
 type Node struct {
-	Version   int // set by SaveNode
-	ID        peer.ID
+	Version   int     // set by SaveNode
+	ID        peer.ID // zero in SaveNode: that of the keys saved before
 	Name      string
 	Site      string
 	Network   string           // the network's name
-	Root      peer.Fingerprint // what every certificate must come from
+	Root      peer.Fingerprint // of the network; zero in SaveNode: that of the chain saved before
 	Hubs      []string         // HOST:PORT, at most 64
 	Advertise string           // HOST:PORT where others find this node, or ""
 	Hub       bool             // whether hub/ holds an issuer
@@ -63,6 +67,20 @@ func (f files) LoadNode() (Node, error) {
 
 // SaveNode replaces node.json. It refuses a node that LoadNode would not take.
 func (f files) SaveNode(n Node) error {
+	if n.ID.IsZero() {
+		k, err := f.parseKeys()
+		if err != nil {
+			return err
+		}
+		n.ID = k.ID()
+	}
+	if n.Root == (peer.Fingerprint{}) {
+		chain, err := f.parseChain()
+		if err != nil {
+			return err
+		}
+		n.Root = cert.FingerprintOf(chain[len(chain)-1])
+	}
 	if err := n.check(); err != nil {
 		return fmt.Errorf("state: write %s: %w", f.Path(nodeFile), err)
 	}
@@ -127,28 +145,17 @@ func (f files) readNode() (Node, error) {
 }
 
 func (f files) readKeys(n Node) (cert.Keys, error) {
-	b, err := f.readPart(keysFile)
-	if err != nil {
-		return cert.Keys{}, err
-	}
-	k, err := cert.ParseKeys(b)
-	if err != nil {
-		return cert.Keys{}, f.damaged(keysFile, err)
-	}
-	if k.ID() != n.ID {
+	k, err := f.parseKeys()
+	if err == nil && k.ID() != n.ID {
 		return cert.Keys{}, f.damaged(keysFile, fmt.Errorf("it has another node's keys than %s names", nodeFile))
 	}
-	return k, nil
+	return k, err
 }
 
 func (f files) readChain(n Node) ([][]byte, error) {
-	b, err := f.readPart(chainFile)
+	chain, err := f.parseChain()
 	if err != nil {
 		return nil, err
-	}
-	chain, err := cert.ParsePEM(b)
-	if err != nil {
-		return nil, f.damaged(chainFile, err)
 	}
 	in, err := cert.Inspect(chain, n.Root)
 	if err != nil {
@@ -163,6 +170,30 @@ func (f files) readChain(n Node) ([][]byte, error) {
 	}
 	if !bytes.Equal(in.SignKey, k.Public()) {
 		return nil, f.damaged(chainFile, fmt.Errorf("it is for another Ed25519 key than that in %s", keysFile))
+	}
+	return chain, nil
+}
+
+func (f files) parseKeys() (cert.Keys, error) {
+	b, err := f.readPart(keysFile)
+	if err != nil {
+		return cert.Keys{}, err
+	}
+	k, err := cert.ParseKeys(b)
+	if err != nil {
+		return cert.Keys{}, f.damaged(keysFile, err)
+	}
+	return k, nil
+}
+
+func (f files) parseChain() ([][]byte, error) {
+	b, err := f.readPart(chainFile)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := cert.ParsePEM(b)
+	if err != nil {
+		return nil, f.damaged(chainFile, err)
 	}
 	return chain, nil
 }
@@ -216,12 +247,21 @@ func (n Node) check() error {
 		return fmt.Errorf("%d hubs are more than %d", len(n.Hubs), maxHubs)
 	}
 	for _, h := range n.Hubs {
-		if err := token.ValidHub(h); err != nil {
+		if err := checkHostPort(h); err != nil {
 			return err
 		}
 	}
 	if n.Advertise != "" {
-		return token.ValidHub(n.Advertise)
+		return checkHostPort(n.Advertise)
+	}
+	return nil
+}
+
+// checkHostPort is lenient: the flag or the token has been looked at before.
+func checkHostPort(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" || port == "" || len(s) > maxHostPort || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("%.80q is not HOST:PORT", s)
 	}
 	return nil
 }

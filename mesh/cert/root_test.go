@@ -143,3 +143,33 @@ func FuzzNetworkOf(f *testing.F) {
 		}
 	})
 }
+
+// FuzzAuthority reads the files of a root and of an issuer.
+func FuzzAuthority(f *testing.F) {
+	w := newWorld(f)
+	crt, key, _ := w.root.MarshalPEM()
+	f.Add(crt, key)
+	f.Add(crt, []byte(nil))
+	crt, key, _ = w.issuer.MarshalPEM()
+	f.Add(crt, key)
+	f.Fuzz(func(t *testing.T, crt, key []byte) {
+		if r, err := ParseRoot(crt, key); err == nil {
+			crt, key, err := r.MarshalPEM()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again := must(ParseRoot(crt, key)); again.Fingerprint() != r.Fingerprint() || !again.Key.Equal(r.Key) {
+				t.Error("root does not survive a round trip")
+			}
+		}
+		if i, err := ParseIssuer(crt, key); err == nil {
+			crt, key, err := i.MarshalPEM()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again := must(ParseIssuer(crt, key)); !bytes.Equal(again.Cert.Raw, i.Cert.Raw) || !again.Key.Equal(i.Key) {
+				t.Error("issuer does not survive a round trip")
+			}
+		}
+	})
+}
