@@ -167,7 +167,10 @@ func freebind(network, _ string, rc syscall.RawConn) error {
 			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_FREEBIND, 1)
 		}
 	})
-	return errors.Join(ctrl, err)
+	if ctrl != nil {
+		return ctrl
+	}
+	return err
 }
 
 // Serve answers until ctx ends, then closes the sockets and returns nil after

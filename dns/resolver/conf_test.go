@@ -1,0 +1,115 @@
+package resolver
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func testEdit() edit {
+	return edit{
+		server: netip.MustParseAddr("127.77.0.53"),
+		search: []string{"paris.mesh.internal", "mesh.internal"},
+		host:   "cluster.org",
+	}
+}
+
+func TestApply(t *testing.T) {
+	const begin, end = beginLine + "\nnameserver 127.77.0.53\n", endLine + "\n"
+	const ours = "search paris.mesh.internal mesh.internal"
+	for _, tt := range []struct{ what, orig, want string }{
+		{"empty", "", begin + "nameserver 127.0.0.1\n" + ours + " cluster.org\n" + end},
+		{"one server", "nameserver 10.0.0.1\n",
+			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1\n"},
+		{"no newline", "nameserver 10.0.0.1",
+			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1"},
+		{"three servers", "nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n",
+			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1\nnameserver 10.0.0.2\n" + prefix + "nameserver 10.0.0.3\n"},
+		{"our server", "nameserver 127.77.0.53\nnameserver fe80::1%eth0\n",
+			begin + ours + " cluster.org\n" + end + prefix + "nameserver 127.77.0.53\nnameserver fe80::1%eth0\n"},
+		{"search", "search a.org B.org\nnameserver 10.0.0.1\n",
+			begin + ours + " a.org B.org\n" + end + prefix + "search a.org B.org\nnameserver 10.0.0.1\n"},
+		{"the last search counts", "search a.org\ndomain b.org\nnameserver 10.0.0.1\n",
+			begin + ours + " b.org\n" + end + prefix + "search a.org\n" + prefix + "domain b.org\nnameserver 10.0.0.1\n"},
+		{"search nothing", "search .\nnameserver 10.0.0.1\n",
+			begin + ours + "\n" + end + prefix + "search .\nnameserver 10.0.0.1\n"},
+		{"six domains", "nameserver 10.0.0.1\nsearch a b MESH.internal c d e\n",
+			begin + ours + " a b c d\n" + end + "nameserver 10.0.0.1\n" + prefix + "search a b MESH.internal c d e\n"},
+		{"256 characters", "nameserver 10.0.0.1\nsearch " + strings.Repeat("x", 222) + " y\n",
+			begin + ours + "\n" + end + "nameserver 10.0.0.1\n" + prefix + "search " + strings.Repeat("x", 222) + " y\n"},
+		{"options", "nameserver 10.0.0.1\noptions edns0 trust-ad\n# a comment\nsortlist 10.0.0.0\n",
+			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1\noptions edns0 trust-ad\n# a comment\nsortlist 10.0.0.0\n"},
+		{"rotate", "nameserver 10.0.0.1\noptions rotate timeout:1\n",
+			begin + ours + " cluster.org\noptions timeout:1\n" + end + "nameserver 10.0.0.1\n" + prefix + "options rotate timeout:1\n"},
+		{"no keyword", " nameserver 10.0.0.1\n;nameserver 10.0.0.2\nnameserver nobody\n",
+			begin + "nameserver 127.0.0.1\n" + ours + " cluster.org\n" + end + " nameserver 10.0.0.1\n;nameserver 10.0.0.2\nnameserver nobody\n"},
+	} {
+		got := string(testEdit().apply([]byte(tt.orig)))
+		if got != tt.want {
+			t.Errorf("%s:\n got %q\nwant %q", tt.what, got, tt.want)
+		}
+		if back, edited := strip([]byte(got)); !edited || string(back) != tt.orig {
+			t.Errorf("%s: strip gives %q, %v, want %q", tt.what, back, edited, tt.orig)
+		}
+	}
+}
+
+// TestStripChanged undoes edits in which somebody else wrote since.
+func TestStripChanged(t *testing.T) {
+	edited := string(testEdit().apply([]byte("search a.org\nnameserver 10.0.0.1\n")))
+	for _, tt := range []struct{ what, data, want string }{
+		{"appended", edited + "options edns0\n", "search a.org\nnameserver 10.0.0.1\noptions edns0\n"},
+		{"put before", "# hello\n" + edited, "# hello\nsearch a.org\nnameserver 10.0.0.1\n"},
+		{"server changed", strings.Replace(edited, "10.0.0.1", "10.0.0.9", 1), "search a.org\nnameserver 10.0.0.9\n"},
+		{"end lost", strings.Replace(edited, endLine+"\n", "", 1), "search a.org\nnameserver 10.0.0.1\n"},
+		{"twice", string(testEdit().apply([]byte(edited))), edited},
+	} {
+		if got, ok := strip([]byte(tt.data)); !ok || string(got) != tt.want {
+			t.Errorf("%s: got %q, %v, want %q", tt.what, got, ok, tt.want)
+		}
+	}
+}
+
+// FuzzConf: whatever a resolv.conf holds, our edit of it can be undone, leaves
+// our server first, and stays within what the C library reads.
+func FuzzConf(f *testing.F) {
+	for _, seed := range []string{
+		"", "nameserver 10.0.0.1\n", "search a b c d e f g\r\nnameserver ::1", "options rotate\n" + prefix + "x\n",
+		endLine + "\n", "domain\nnameserver 1.1.1.1#53\n", string(testEdit().apply(nil)),
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		orig, _ := strip(data)
+		if _, again := strip(orig); again {
+			return // an edit within an edit, which we never make
+		}
+		out := testEdit().apply(orig)
+		if back, ok := strip(out); !ok || !bytes.Equal(back, orig) {
+			t.Fatalf("%q became %q and then %q", orig, out, back)
+		}
+		servers := parseServers(out, netip.Addr{})
+		if len(servers) == 0 || servers[0] != testEdit().server || len(servers) > maxServers {
+			t.Fatalf("%q: servers %v", out, servers)
+		}
+		if list := parseSearch(out); len(list) > maxSearch || len(strings.Join(list, " ")) > maxSearchText || list[0] != "paris.mesh.internal" {
+			t.Fatalf("%q: search %v", out, list)
+		}
+	})
+}
+
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte(`{"version":1,"link":"mesh0","file":{"root":"/","path":"/etc/resolv.conf","target":"/run/x","existed":true,"original":"eA==","written":"eQ=="}}`))
+	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte(`{"version":1,"file":{"path":"../x"}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		j, err := decodeJournal(raw)
+		if err != nil || j.File == nil {
+			return
+		}
+		if j.File.Target == "" || j.File.Target[0] != '/' || strings.Contains(j.Link, "/") {
+			t.Fatalf("accepted %+v", j)
+		}
+	})
+}
