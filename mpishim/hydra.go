@@ -10,6 +10,10 @@ import (
 // bytes that no text holds.
 const hydraPattern = "\x01%r\x02"
 
+// lastVariable stands last in the environment: of the variables that -genvlist
+// names, MPICH 4.0.2 loses the one that comes last.
+const lastVariable = "MESHRUN_LAST=1"
+
 // hydraArgs is what MPICH's and Intel's mpiexec have in common. Only named
 // variables go to other nodes: HOME and PATH differ between institutes.
 func hydraArgs(p Plan, env []string) []string {
@@ -38,7 +42,7 @@ func hydraEnviron(p Plan) []string {
 
 // mpichCommand drives MPICH's mpiexec.hydra, for its UCX and libfabric builds.
 func mpichCommand(p Plan) Command {
-	env := hydraEnviron(p)
+	env := setenv(hydraEnviron(p), lastVariable)
 	return Command{Path: p.Launcher.Path, Args: hydraArgs(p, env), Env: env, tag: hydraTag}
 }
 
@@ -52,6 +56,7 @@ func intelCommand(p Plan) Command {
 	} {
 		env = setenv(env, kv)
 	}
+	env = setenv(env, lastVariable)
 	args := hydraArgs(p, env)
 	if i := slices.Index(args, "-bind-to"); i >= 0 { // pinning has its own variable there
 		args = slices.Delete(args, i, i+2)

@@ -165,6 +165,7 @@ type screen struct {
 	open     [2]int // rank whose unfinished line is shown last, by stream
 	own      []byte // held words of the launcher
 	death    death
+	ranks    bool // a rank has said something, so the job did start
 }
 
 // agentMark begins the one line by which the remote shell says that it failed.
@@ -197,6 +198,7 @@ func (s *screen) line(stream, rank int, line []byte) {
 		}
 		return
 	}
+	s.ranks = true
 	if code, ok := parseDeath(line); ok {
 		if !s.dies(code) && !s.verbose {
 			return // one line: the first is the reason
@@ -240,6 +242,13 @@ func (s *screen) firstDeath() (code int, seen bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.death.code, s.death.seen
+}
+
+// heard reports whether any rank has said anything.
+func (s *screen) heard() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ranks
 }
 
 // parseDeath reads the exit code out of RunRank's line.

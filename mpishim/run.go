@@ -71,7 +71,7 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // ends with the launcher, which follow kills at last
-	status, sig := follow(ctx, cmd.Process, ended, scr, s.Signals)
+	sig, status := follow(ctx, cmd.Process, ended, scr, s.Signals)
 	exec.EndDescendants() // whoever still holds the pipes
 	readers.Wait()
 	scr.showOwn()
@@ -116,7 +116,7 @@ func pump(r io.Reader, stream int, tag tagger, scr *screen) {
 // follow waits for the launcher, passing signals on. When a rank has died, or
 // the job is to end, and the launcher does not end it, it is killed: that cuts
 // the connections, and every node ends what it runs.
-func follow(ctx context.Context, p *os.Process, ended <-chan error, scr *screen, signals <-chan os.Signal) (status error, sig syscall.Signal) {
+func follow(ctx context.Context, p *os.Process, ended <-chan error, scr *screen, signals <-chan os.Signal) (sig syscall.Signal, status error) {
 	died, done := scr.death.at, ctx.Done()
 	var force <-chan time.Time
 	gentle := true
@@ -127,7 +127,7 @@ func follow(ctx context.Context, p *os.Process, ended <-chan error, scr *screen,
 	for {
 		select {
 		case status = <-ended:
-			return status, sig
+			return sig, status
 		case <-died:
 			died, force = nil, time.After(afterDeath)
 		case <-done:
@@ -180,6 +180,9 @@ func outcome(status error, sig syscall.Signal, scr *screen) (int, error) {
 	var exit *osexec.ExitError
 	if status == nil {
 		return 0, nil
+	}
+	if errors.As(status, &exit) && scr.heard() { // MPI_Abort: launchers kill without a word of ours
+		return exit.ExitCode(), nil
 	}
 	if errors.As(status, &exit) {
 		return CodeFailed, failf(CodeFailed, "the launcher failed (%s) before any rank did; run again with -v, and see meshctl status", exit)

@@ -1,0 +1,234 @@
+package mpishim
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func testHosts() []Host {
+	host := func(name, site string, last byte, cores int) Host {
+		return Host{Name: name, Site: site, Addr: netip.AddrFrom4([4]byte{100, 80, 0, last}), Cores: cores, Up: true}
+	}
+	hosts := []Host{host("a1", "alpha", 1, 2), host("a2", "alpha", 2, 4), host("b1", "beta", 3, 2), host("b2", "beta", 4, 0), host("hub", "beta", 5, 8), host("off", "alpha", 6, 8)}
+	hosts[2].Self = true
+	hosts[4].Spare = true
+	hosts[5].Up = false
+	return hosts
+}
+
+func TestPut(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		n          int
+		over       bool
+		places     string
+		err        string
+	}{
+		{name: "local site first, sites together", n: 7, places: "b1:2 b2:1 a1:2 a2:2"},
+		{name: "fewer", n: 2, places: "b1:2"},
+		{name: "too many", n: 10, err: "10 ranks on 9 slots with 4 nodes; give slots with -H NODE:SLOTS, or allow more with --oversubscribe"},
+		{name: "oversubscribed", n: 12, over: true, places: "b1:2 b2:2 a1:3 a2:5"},
+		{name: "named", want: "a2,b1:1", n: 5, places: "a2:4 b1:1"},
+		{name: "named hub", want: "hub", n: 2, places: "hub:2"},
+		{name: "named twice", want: "b2,a1:1,b2", n: 3, places: "b2:2 a1:1"},
+		{name: "by address and full name", want: "100.80.0.1:1,b1.beta.mesh.internal:1", n: 2, places: "a1:1 b1:1"},
+		{name: "unknown", want: "c1", n: 1, err: `no node "c1" in this network; it has a1, a2, b1, b2, hub, off`},
+		{name: "down", want: "off", n: 1, err: "node off is down"},
+		{name: "slots", want: "a1:x", n: 1, err: "no number of slots"},
+		{name: "none", n: 0, err: "between 1 and"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			places, err := Put(testHosts(), tt.want, tt.n, tt.over)
+			var got []string
+			for _, p := range places {
+				got = append(got, fmt.Sprintf("%s:%d", p.Host.Name, p.Ranks))
+			}
+			if s := strings.Join(got, " "); s != tt.places {
+				t.Errorf("got %q, want %q", s, tt.places)
+			}
+			total := 0
+			for _, p := range places {
+				total += p.Ranks
+			}
+			if err == nil && total != tt.n {
+				t.Errorf("placed %d ranks of %d: %v", total, tt.n, got)
+			}
+			if (err != nil) != (tt.err != "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("got error %v, want %q", err, tt.err)
+			}
+		})
+	}
+}
+
+func goldenPlan(l Launcher) Plan {
+	h := testHosts()
+	return Plan{
+		Launcher: l, Places: []Place{{h[2], 2}, {h[0], 1}}, Root: true, Wdir: "/home/u/run",
+		Overlay: Overlay{Node: "b1", Site: "beta", TUN: "mesh0", CIDR: netip.MustParsePrefix("100.80.0.0/16"), BinDir: "/opt/meshmpi/bin", StateDir: "/var/lib/meshd"},
+		Apps:    []App{{2, "/home/u/prog", []string{"-v", "a b"}}, {1, "/home/u/io", nil}},
+		Export:  []string{"LD_PRELOAD", "DEBUG=1"},
+		Environ: []string{"HOME=/home/u", "PATH=/usr/bin", "MESH_NODE=wrong", "OMP_NUM_THREADS=2", "LD_PRELOAD=/x.so"},
+	}
+}
+
+// TestCommandLines compares with readable files; -update rewrites them.
+func TestCommandLines(t *testing.T) {
+	for name, l := range map[string]Launcher{
+		"openmpi4": {OpenMPI, "/usr/bin/mpirun.openmpi", 4},
+		"openmpi5": {OpenMPI, "/opt/openmpi5/bin/mpirun", 5},
+		"mpich":    {MPICH, "/usr/bin/mpiexec.hydra", 4},
+		"intel":    {Intel, "/opt/intel/oneapi/mpi/latest/bin/mpiexec.hydra", 2021},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := goldenPlan(l).Command()
+			visible := strings.NewReplacer("\x01", "^A", "\x02", "^B")
+			var b strings.Builder
+			fmt.Fprintf(&b, "%s", c.Path)
+			for _, a := range c.Args {
+				sep := " "
+				if strings.HasPrefix(a, "-") || a == ":" || a == "/bin/sh" {
+					sep = " \\\n  "
+				}
+				fmt.Fprintf(&b, "%s%s", sep, Quote(visible.Replace(a)))
+			}
+			fmt.Fprintf(&b, "\n\n%s\n", strings.Join(c.Env, "\n"))
+			golden(t, name+".golden", b.String())
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || string(want) != got {
+		t.Errorf("%s: %v; got\n%s\nwant\n%s", path, err, got, want)
+	}
+}
+
+// TestExportsWorkInAShell evaluates the lines, twice, and undoes them.
+func TestExportsWorkInAShell(t *testing.T) {
+	o := goldenPlan(Launcher{}).Overlay
+	o.BinDir = "/opt/it's here"
+	golden(t, "env.golden", Exports(o, false))
+	script := Exports(o, false) + Exports(o, false) + "echo \"$PATH|$OMPI_MCA_btl_tcp_if_include|$HYDRA_IFACE\"\n" + Exports(o, true) + "echo \"$PATH|$OMPI_MCA_btl_tcp_if_include|$HYDRA_IFACE\"\n"
+	cmd := osexec.Command("/bin/sh", "-ec", script)
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	out, err := cmd.CombinedOutput()
+	want := "/opt/it's here:/usr/bin:/bin|100.80.0.0/16|mesh0\n/usr/bin:/bin||\n"
+	if err != nil || string(out) != want {
+		t.Errorf("got %q, %v, want %q", out, err, want)
+	}
+}
+
+func TestParseAgent(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want AgentCall
+		bad  bool
+	}{
+		{[]string{"b1", " orted", "-mca", "ess", `"env"`, "-l", "x"}, AgentCall{Host: "b1", Command: ` orted -mca ess "env" -l x`}, false},
+		{[]string{"-x", "100.80.0.2", `"/usr/bin/hydra_pmi_proxy"`, "--control-port", "h:1"}, AgentCall{Host: "100.80.0.2", Command: `"/usr/bin/hydra_pmi_proxy" --control-port h:1`}, false},
+		{[]string{"-n", "-q", "-l", "bob", "b1", "ls", "-n"}, AgentCall{Host: "b1", Login: "bob", NoStdin: true, Command: "ls -n"}, false},
+		{[]string{"-nqT", "-lbob", "b1", "ls"}, AgentCall{Host: "b1", Login: "bob", NoStdin: true, Command: "ls"}, false},
+		{[]string{"--state=/s", "al@b1.x", "ls"}, AgentCall{Host: "b1.x", Login: "al", State: "/s", Command: "ls"}, false},
+		{[]string{"--state", "/s", "--", "b1", "--", "ls"}, AgentCall{Host: "b1", State: "/s", Command: "-- ls"}, false},
+		{[]string{"b1"}, AgentCall{}, true},
+		{[]string{"-l"}, AgentCall{}, true},
+		{[]string{"-Z", "b1", "ls"}, AgentCall{}, true},
+		{[]string{"", "ls"}, AgentCall{}, true},
+		{nil, AgentCall{}, true},
+	} {
+		got, err := ParseAgent(tt.args)
+		if (err != nil) != tt.bad || !tt.bad && got != tt.want {
+			t.Errorf("%q: got %+v, %v, want %+v", tt.args, got, err, tt.want)
+		}
+	}
+}
+
+func FuzzParseAgent(f *testing.F) {
+	f.Add("-x\x00-l\x00u\x00host\x00cmd\x00-l")
+	f.Add("--state=x\x00a@b\x00c")
+	f.Fuzz(func(t *testing.T, s string) {
+		args := strings.Split(s, "\x00")
+		c, err := ParseAgent(args)
+		if err == nil && (c.Host == "" || !strings.HasSuffix(strings.Join(args, " "), c.Command)) {
+			t.Errorf("%q: got %+v", args, c)
+		}
+	})
+}
+
+// FuzzDemux feeds any bytes in any pieces: what comes out holds at most what
+// went in, and unmarked whole lines unchanged.
+func FuzzDemux(f *testing.F) {
+	f.Add([]byte("[1,0]<stdout>:a[1,1]<stdout>:b\n[1,0]<stdout>:c\n"), 3)
+	f.Add([]byte("\x010\x02a\x011\x02b\n"), 1)
+	f.Fuzz(func(t *testing.T, in []byte, piece int) {
+		for _, tag := range []tagger{openMPITag, hydraTag} {
+			var whole, pieces []string
+			one := newDemux(tag, func(r int, l []byte) { whole = append(whole, fmt.Sprint(r, string(l))) })
+			one.Write(in)
+			one.flush(true)
+			many := newDemux(tag, func(r int, l []byte) { pieces = append(pieces, fmt.Sprint(r, string(l))) })
+			for chunk := range slices.Chunk(in, max(1, piece%64)) {
+				many.Write(chunk)
+			}
+			many.flush(true)
+			slices.Sort(whole)
+			slices.Sort(pieces)
+			if !slices.Equal(whole, pieces) {
+				t.Errorf("%q: %q at once, %q in pieces", in, whole, pieces)
+			}
+		}
+	})
+}
+
+func TestScreenKeepsLinesApart(t *testing.T) {
+	var out, errs strings.Builder
+	s := newScreen(&out, &errs, false)
+	d := newDemux(openMPITag, func(r int, l []byte) { s.line(1, r, l) })
+	d.Write([]byte("[1,0]<stdout>:half [1,1]<stdout>:other\n[1,0]<std"))
+	d.Write([]byte("out>:whole\nlauncher\n[1,0]<stdout>:Enter n: "))
+	d.flush(false)
+	d.Write([]byte("[1,1]<stdout>:x\n"))
+	s.showOwn()
+	if got, want := out.String(), "other\nhalf whole\nEnter n: \nx\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := errs.String(), "launcher\n"; got != want {
+		t.Errorf("the launcher's own: got %q, want %q", got, want)
+	}
+}
+
+func TestParseDeath(t *testing.T) {
+	for line, want := range map[string]int{
+		"meshrun: rank 2 on b1 exited with code 3\n":                           3,
+		"meshrun: rank 2 on b1 was killed by signal 9 (SIGKILL)\r\n":           137,
+		"meshrun: rank 0 on b1 found no program: x\n":                          127,
+		"meshrun: rank 0 on b1 cannot execute: x\n":                            126,
+		"meshrun: rank 0 on b1 cannot change to the working directory /x: y\n": 125,
+		"meshrun: else\n": -1,
+	} {
+		code, ok := parseDeath([]byte(line))
+		if !ok {
+			code = -1
+		}
+		if code != want {
+			t.Errorf("%q: got %d, want %d", line, code, want)
+		}
+	}
+}
