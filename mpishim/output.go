@@ -13,7 +13,7 @@ import (
 // and the mark's length; length 0 if there is none, -1 if more bytes are needed.
 type tagger func(b []byte) (rank, length int)
 
-// maxTag bounds a mark, in bytes.
+// maxTag bounds a mark up to its bracket, in bytes.
 const maxTag = 96
 
 // hydraTag reads hydraPattern.
@@ -29,7 +29,7 @@ func hydraTag(b []byte) (rank, length int) {
 		return 0, 0
 	}
 	n, err := strconv.Atoi(string(b[1:end]))
-	if err != nil || n < 0 {
+	if err != nil || n < 0 || end >= 16 {
 		return 0, 0
 	}
 	return n, end + 1
@@ -41,19 +41,16 @@ func openMPITag(b []byte) (rank, length int) {
 	if b[0] != '[' {
 		return 0, 0
 	}
-	more := func() (int, int) {
-		if len(b) < maxTag && bytes.IndexByte(b, '\n') < 0 {
-			return 0, -1
-		}
+	end := bytes.IndexAny(b, "]\n")
+	switch {
+	case end < 0 && len(b) <= maxTag:
+		return 0, -1
+	case end < 0 || end > maxTag || b[end] == '\n':
 		return 0, 0
-	}
-	end := bytes.IndexByte(b, ']')
-	if end < 0 {
-		return more()
 	}
 	_, number, ok := strings.Cut(string(b[1:end]), ",")
 	n, err := strconv.Atoi(number)
-	if !ok || err != nil || n < 0 || end > maxTag {
+	if !ok || err != nil || n < 0 {
 		return 0, 0
 	}
 	rest := b[end+1:]
@@ -62,7 +59,7 @@ func openMPITag(b []byte) (rank, length int) {
 		case bytes.HasPrefix(rest, []byte(s)):
 			return n, end + 1 + len(s)
 		case bytes.HasPrefix([]byte(s), rest):
-			return more()
+			return 0, -1
 		}
 	}
 	return 0, 0

@@ -176,6 +176,7 @@ func FuzzParseAgent(f *testing.F) {
 // went in, and unmarked whole lines unchanged.
 func FuzzDemux(f *testing.F) {
 	f.Add([]byte("[1,0]<stdout>:a[1,1]<stdout>:b\n[1,0]<stdout>:c\n"), 3)
+	f.Add([]byte("[\n,0]<stdout>:"), 3)
 	f.Add([]byte("\x010\x02a\x011\x02b\n"), 1)
 	f.Fuzz(func(t *testing.T, in []byte, piece int) {
 		for _, tag := range []tagger{openMPITag, hydraTag} {
