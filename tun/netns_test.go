@@ -82,6 +82,10 @@ func lan(t *testing.T) {
 	} {
 		run(t, c)
 	}
+	until(t, func() bool { // the kernel finishes in its own time
+		return strings.Contains(run(t, "ip -6 route show table local"), "local 2001:db8::1 dev lan0") &&
+			strings.Count(run(t, "ip link"), "state UP") == 2
+	})
 	mac := hardwareAddr(t, "lan1").String()
 	run(t, "ip neigh add 192.0.2.7 lladdr "+mac+" dev lan0")
 	run(t, "ip neigh add 2001:db8::7 lladdr "+mac+" dev lan0")
@@ -140,6 +144,23 @@ func sameSnapshot(t *testing.T, before string) {
 	for line, n := range count {
 		if n != 0 {
 			t.Errorf("host changed (%+d): %s", n, line)
+		}
+	}
+}
+
+// detached waits for the kernel to notice that nobody is attached to the TUN,
+// which it does within a second.
+func detached(t *testing.T) {
+	t.Helper()
+	until(t, func() bool { return strings.Contains(run(t, "ip -4 route"), "linkdown") })
+}
+
+// until polls for what the kernel does in its own time.
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the kernel has not settled in 10 s")
 		}
 	}
 }
@@ -249,22 +270,31 @@ func (w *wire) send(pkt []byte) {
 	}
 }
 
-// saw reports whether a frame with that payload reaches the neighbour. One that
-// does is there at once: a veth delivers before the sender's system call returns
-// or in the soft interrupt after it.
-func (w *wire) saw(payload string) bool {
+// wants checks whether a packet with that payload, sent before, reaches the
+// neighbour. A marker sent after it ends the wait for one that must not.
+func (w *wire) wants(payload string, arrive bool) {
+	w.t.Helper()
+	marker := "marker after " + payload
+	if err := sendUDP(w.t, near4, 9, marker); err != nil {
+		w.t.Fatal(err)
+	}
 	buf := make([]byte, 2048)
-	for deadline := time.Now().Add(200 * time.Millisecond); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
 		n, err := unix.Read(w.fd, buf)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		case err != nil:
 			w.t.Fatal(err)
-		}
-		if bytes.Contains(buf[:n], []byte(payload)) {
-			return true
+		case bytes.Contains(buf[:n], []byte(marker)):
+			if !arrive {
+				return
+			}
+		case bytes.Contains(buf[:n], []byte(payload)):
+			if !arrive {
+				w.t.Errorf("%q left by the LAN", payload)
+			}
+			return
 		}
 	}
-	return false
+	w.t.Errorf("on the LAN: neither %q nor the marker after it", payload)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -124,7 +125,28 @@ func (h *Host) setAddrs() error {
 			return fmt.Errorf("%v: %w", p, err)
 		}
 	}
-	return netlink.LinkSetUp(link)
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	return h.awaitAddrs()
+}
+
+// awaitAddrs returns once the addresses work: the kernel makes an IPv6 address
+// usable later, in a work queue, and packets to it would enter the TUN until then.
+func (h *Host) awaitAddrs() error {
+	const patience, pause = 5 * time.Second, time.Millisecond
+	for _, n := range h.nets() {
+		for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
+			routes, err := netlink.RouteGet(n.addr.AsSlice())
+			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("%v is not usable after %v (last answer: %v)", n.addr, patience, err)
+			}
+		}
+	}
+	return nil
 }
 
 // setRoutes leads the CIDRs into the link and takes out what a predecessor knew
