@@ -1,0 +1,228 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mesh"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// pingLimit bounds one ping asked for by a user.
+const pingLimit = 5 * time.Second
+
+func (d *daemon) getStatus(r *http.Request) (any, error) {
+	paths, err := d.paths(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	n := d.id.network
+	s := api.Status{
+		Version: api.Version, Network: n.Name, Domain: n.Domain, CIDR4: n.CIDR4.String(), CIDR6: n.CIDR6.String(),
+		TUN: d.host.Name(), Listen: d.port, CertExpires: d.id.expires(), Warnings: d.warnings(),
+	}
+	st := d.mesh.Stats()
+	s.Drops = api.Drops{Events: st.Events, Unsent: st.Unsent, Overflowed: st.Overflowed, Alien: st.Alien, NoOwner: st.NoOwner}
+	s.Self = nodeStatus(peer.Record{Node: d.id.self, Up: true, Cores: runtime.NumCPU()})
+	s.Self.Self = true
+	s.Nodes = append(s.Nodes, s.Self)
+	for _, rec := range d.dir.All() {
+		if rec.Node.ID == d.id.self.ID {
+			continue
+		}
+		ns := nodeStatus(rec)
+		if p, ok := paths[rec.Node.ID]; ok {
+			ns.Path = &p
+			ns.Up = ns.Up || p.Works
+		}
+		s.Nodes = append(s.Nodes, ns)
+	}
+	slices.SortFunc(s.Nodes, func(a, b api.NodeStatus) int {
+		return strings.Compare(a.Site+"\x00"+a.Name, b.Site+"\x00"+b.Name)
+	})
+	for _, h := range d.links.hubSessions() {
+		hs := api.HubStatus{Addr: h.Addr, Name: h.Name, Up: h.Up, Since: h.Since, RTT: h.RTT.Microseconds()}
+		if h.Err != nil {
+			hs.Error = h.Err.Error()
+		}
+		s.Hubs = append(s.Hubs, hs)
+	}
+	return s, nil
+}
+
+// warnings are what an administrator should look at.
+func (d *daemon) warnings() []string {
+	list := d.notes.all()
+	up := false
+	for _, h := range d.links.hubSessions() {
+		up = up || h.Up
+	}
+	left := time.Until(d.id.expires())
+	if !up {
+		list = append(list, fmt.Sprintf("no hub answers; known nodes go on until certificates expire, this one's in %s", roughly(left)))
+	}
+	return list
+}
+
+func roughly(t time.Duration) string {
+	if t > 48*time.Hour {
+		return fmt.Sprintf("%d days", int(t.Hours()/24))
+	}
+	return t.Round(time.Minute).String()
+}
+
+func nodeStatus(rec peer.Record) api.NodeStatus {
+	n := rec.Node
+	return api.NodeStatus{
+		Name: n.Name, Site: n.Site, Addr4: n.Addr4.String(), Addr6: n.Addr6.String(), ID: n.ID, Up: rec.Up,
+		Hub: n.Roles.Has(peer.RoleHub), Relay: n.Roles.Has(peer.RoleRelay), Revoked: rec.Revoked,
+		Cores: rec.Cores, Expires: n.NotAfter,
+	}
+}
+
+// paths returns the paths to the peers that were talked to.
+func (d *daemon) paths(ctx context.Context) (map[peer.ID]api.Path, error) {
+	list, err := d.mesh.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[peer.ID]api.Path, len(list))
+	for _, p := range list {
+		m[p.ID] = d.path(p)
+	}
+	return m, nil
+}
+
+func (d *daemon) path(p mesh.PeerStatus) api.Path {
+	name := p.ID.String()
+	if rec, ok := d.dir.ByID(p.ID); ok {
+		name = rec.Node.Name
+	}
+	out := pathOf(name, p.Path)
+	out.Works, out.TxBytes = p.Works, p.TxBytes
+	for _, o := range p.Others {
+		s := pathOf(name, o)
+		s.Works = true
+		out.Standby = append(out.Standby, s)
+	}
+	return out
+}
+
+func pathOf(name string, i peer.PathInfo) api.Path {
+	p := api.Path{Node: name, Kind: i.Kind, Via: i.Via, RTT: i.RTT.Microseconds(), MTU: i.MTU, Loss: i.Loss}
+	if p.Via == nil {
+		p.Via = []string{}
+	}
+	if i.Remote.IsValid() {
+		p.Addr = i.Remote.String()
+	}
+	return p
+}
+
+func (d *daemon) getPath(r *http.Request) (any, error) {
+	paths, err := d.paths(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	rep := api.PathReply{Version: api.Version, Paths: []api.Path{}}
+	if name := r.FormValue("node"); name != "" {
+		rec, err := d.find(name)
+		if err != nil {
+			return nil, err
+		}
+		p, ok := paths[rec.Node.ID]
+		if !ok {
+			p = pathOf(rec.Node.Name, peer.PathInfo{})
+		}
+		rep.Paths = append(rep.Paths, p)
+		return rep, nil
+	}
+	for _, p := range paths {
+		rep.Paths = append(rep.Paths, p)
+	}
+	slices.SortFunc(rep.Paths, func(a, b api.Path) int { return strings.Compare(a.Node, b.Node) })
+	return rep, nil
+}
+
+func (d *daemon) postPing(r *http.Request) (any, error) {
+	rec, err := d.find(r.FormValue("node"))
+	if err != nil {
+		return nil, err
+	}
+	if rec.Node.ID == d.id.self.ID {
+		return nil, fmt.Errorf("%s is this node itself", rec.Node.Name)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pingLimit)
+	defer cancel()
+	rtt, info, err := d.mesh.Ping(ctx, rec.Node.ID)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, failure{http.StatusGatewayTimeout, fmt.Errorf("%s does not answer (path: %s); see meshctl status there", rec.Node.Name, info.Kind)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := pathOf(rec.Node.Name, info)
+	p.Works = true
+	return api.PingReply{Version: api.Version, RTT: rtt.Microseconds(), Path: p}, nil
+}
+
+func (d *daemon) getEnv(*http.Request) (any, error) {
+	n := d.id.network
+	return api.Env{Version: api.Version, Node: d.id.self.Name, Site: d.id.self.Site, TUN: d.host.Name(),
+		CIDR4: n.CIDR4.String(), Domain: n.Domain, BinDir: binDir()}, nil
+}
+
+func (d *daemon) postTicket(r *http.Request) (any, error) {
+	req, err := body[api.TicketRequest](r)
+	if err != nil {
+		return nil, err
+	}
+	who, _ := r.Context().Value(callerKey{}).(caller)
+	if who.name == "" {
+		return nil, failure{http.StatusForbidden, fmt.Errorf("user id %d has no name on %s, so nobody can vouch for it", who.uid, d.id.self.Name)}
+	}
+	return d.ticket(who.name, req)
+}
+
+func (d *daemon) postToken(r *http.Request) (any, error) {
+	req, err := body[api.TokenRequest](r)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.hub.CreateToken(req.Site, req.Uses, req.TTL)
+	if err != nil {
+		return nil, err
+	}
+	return api.TokenReply{Version: api.Version, Token: t.String(), Expires: t.Expires}, nil
+}
+
+func (d *daemon) getTokens(*http.Request) (any, error) {
+	list, err := d.hub.Tokens()
+	if err != nil {
+		return nil, err
+	}
+	rep := api.TokensReply{Version: api.Version, Tokens: []api.TokenInfo{}}
+	for _, t := range list {
+		rep.Tokens = append(rep.Tokens, api.TokenInfo{ID: t.ID, Site: t.Site, Uses: t.Uses, Expires: t.Expires, State: t.State})
+	}
+	return rep, nil
+}
+
+func (d *daemon) deleteToken(r *http.Request) (any, error) {
+	return nil, d.hub.RevokeToken(r.PathValue("id"))
+}
+
+func (d *daemon) postRevoke(r *http.Request) (any, error) {
+	return nil, d.hub.RevokeNode(r.PathValue("name"))
+}
+
+func (d *daemon) deleteNode(r *http.Request) (any, error) {
+	return nil, d.hub.RemoveNode(r.PathValue("name"))
+}

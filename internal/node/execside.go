@@ -1,0 +1,154 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mpishim/exec"
+	"golang.org/x/crypto/ssh"
+)
+
+// ExecSession is the hidden command by which meshd runs one session of the exec
+// service in a process of its own.
+const ExecSession = "exec-session"
+
+// startExec serves remote commands on the virtual addresses.
+func (d *daemon) startExec(ctx context.Context) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("node: own executable: %w", err)
+	}
+	if _, err := d.policy(); err != nil {
+		return err
+	}
+	cfg := exec.Config{
+		HostKey: d.id.signKey(), Lookup: d.owner, Exe: exe, Args: []string{ExecSession},
+		Policy: func() exec.Policy {
+			p, err := d.policy()
+			if err != nil { // edited while we run: the last word is the safe one
+				d.log.Error("exec policy", "err", err)
+				return exec.Policy{}
+			}
+			return p
+		},
+		StateDir: d.cfg.State, Node: d.id.self.Name, Site: d.id.self.Site, Log: d.log,
+	}
+	for _, a := range d.id.self.Addrs() {
+		addr := netip.AddrPortFrom(a, exec.Port)
+		ln, err := net.Listen("tcp", addr.String())
+		if err != nil {
+			return fmt.Errorf("node: exec service on %s: %w; something on this host holds port %d", addr, err, exec.Port)
+		}
+		d.group.Go(func() error { return exec.Serve(ctx, ln, cfg) })
+	}
+	d.onClose("running sessions", closeFunc(func() error {
+		if d.handedOver() {
+			return nil
+		}
+		_, err := exec.EndSessions(d.cfg.State)
+		return err
+	}))
+	return nil
+}
+
+// policy reads the policy as it is now.
+func (d *daemon) policy() (exec.Policy, error) {
+	p, err := exec.LoadPolicy(d.cfg.State)
+	p.AllowRoot = p.AllowRoot || d.id.network.AllowRootExec
+	return p, err
+}
+
+// owner returns the node that owns a virtual address, if it is in good standing.
+func (d *daemon) owner(a netip.Addr) (peer.Node, bool) {
+	a = a.Unmap()
+	if a == d.id.self.Addr4 || a == d.id.self.Addr6 {
+		return d.id.self, true
+	}
+	rec, ok := d.dir.ByAddr(a)
+	return rec.Node, ok && time.Now().Before(rec.Node.NotAfter)
+}
+
+// find returns the node that a user means by a name or an address.
+func (d *daemon) find(name string) (peer.Record, error) {
+	self := peer.Record{Node: d.id.self, Up: true}
+	bare := strings.TrimSuffix(strings.ToLower(name), ".")
+	bare = strings.TrimSuffix(bare, "."+d.id.network.Domain)
+	bare, site, dotted := strings.Cut(bare, ".")
+	if a, err := netip.ParseAddr(name); err == nil {
+		if n, ok := d.owner(a); ok {
+			if n.ID == d.id.self.ID {
+				return self, nil
+			}
+			rec, _ := d.dir.ByID(n.ID)
+			return rec, nil
+		}
+	} else if bare == d.id.self.Name && (!dotted || site == d.id.self.Site) {
+		return self, nil
+	} else if rec, ok := d.dir.ByName(bare); ok && (!dotted || site == rec.Node.Site) {
+		return rec, nil
+	}
+	return peer.Record{}, fmt.Errorf("no node %q in network %s; it has %s", name, d.id.network.Name, d.someNames())
+}
+
+// someNames lists node names for an error message.
+func (d *daemon) someNames() string {
+	const most = 8
+	names := []string{d.id.self.Name}
+	for _, r := range d.dir.All() {
+		if r.Node.ID != d.id.self.ID && !r.Revoked {
+			names = append(names, r.Node.Name)
+		}
+	}
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ticket vouches for a local user towards another node.
+func (d *daemon) ticket(user string, req api.TicketRequest) (exec.Ticket, error) {
+	rec, err := d.find(req.Host)
+	if err != nil {
+		return exec.Ticket{}, err
+	}
+	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(req.Key))
+	if err != nil || len(rest) > 0 {
+		return exec.Ticket{}, errors.New("the ticket request holds no SSH public key in authorized_keys form")
+	}
+	crt, err := exec.Vouch(d.id.signKey(), d.id.self.Name, user, key, time.Now())
+	if err != nil {
+		return exec.Ticket{}, err
+	}
+	hostKey, err := exec.HostKey(rec.Node.SignKey)
+	if err != nil {
+		return exec.Ticket{}, err
+	}
+	t := exec.Ticket{Node: rec.Node.Name, Site: rec.Node.Site, HostKey: hostKey, User: req.Login,
+		Cert: string(ssh.MarshalAuthorizedKey(crt))}
+	if t.User == "" {
+		t.User = user
+	}
+	for _, a := range rec.Node.Addrs() {
+		t.Addrs = append(t.Addrs, netip.AddrPortFrom(a, exec.Port))
+	}
+	return t, nil
+}
+
+// RunExecSession is the body of the hidden command ExecSession. It returns the
+// process's exit code.
+func RunExecSession() int {
+	// The file descriptors are those that exec.Serve passes.
+	if err := exec.Session(os.NewFile(3, "connection"), os.NewFile(4, "configuration")); err != nil {
+		fmt.Fprintln(os.Stderr, "meshd:", err)
+		return 1
+	}
+	return 0
+}

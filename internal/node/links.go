@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh"
+	"github.com/meshmpi/meshmpi/mesh/cert"
+	"github.com/meshmpi/meshmpi/mesh/hub"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/relay"
+)
+
+// links are the node's ties to its hubs: a control session with each, and the
+// relay and STUN server that each offers.
+type links struct {
+	d      *daemon
+	sock   *mesh.Socket
+	client *hub.Client
+
+	mu     sync.Mutex
+	relays map[string]*boundRelay // by relay name
+	hubs   map[string]netip.AddrPort
+	ctx    context.Context // of the relays' goroutines
+}
+
+func newLinks(d *daemon, sock *mesh.Socket) *links {
+	l := &links{d: d, sock: sock, relays: map[string]*boundRelay{}, hubs: map[string]netip.AddrPort{}}
+	l.client = hub.NewClient(hub.ClientConfig{
+		Network: d.id.network, Self: d.id.self, Keys: d.id.keys, Chain: d.id.Chain,
+		Hubs: d.id.config.Hubs, Log: d.log, Cores: runtime.NumCPU(), Advertise: d.id.config.Advertise,
+		Events: hub.Events{
+			Records: l.records, Signal: l.signal, Grant: l.grant,
+			Chain: l.chain, Revoked: l.revoked, Session: l.session,
+		},
+	})
+	return l
+}
+
+// start runs the sessions until ctx ends.
+func (l *links) start(ctx context.Context) {
+	l.ctx = ctx
+	l.d.group.Go(func() error { return l.client.Run(ctx) })
+}
+
+func (l *links) records(_ string, full bool, recs []peer.Record) {
+	d := l.d
+	for _, r := range recs {
+		old, known := d.dir.ByID(r.Node.ID)
+		switch {
+		case r.Node.ID == d.id.self.ID:
+		case !known && !r.Removed && !r.Revoked:
+			d.events.emit("node", r.Node.Name, "known, site "+r.Node.Site)
+		case known && old.Up != r.Up:
+			d.events.emit("node", r.Node.Name, map[bool]string{true: "up", false: "down"}[r.Up])
+		}
+	}
+	d.dir.Apply(full, recs)
+	d.mesh.RecordsChanged()
+	d.savePeers()
+}
+
+func (l *links) signal(from peer.ID, msg []byte) { l.d.mesh.Signal(from, msg) }
+
+func (l *links) chain(chain [][]byte) {
+	if err := l.d.id.renew(chain); err != nil {
+		l.d.log.Error("cannot keep the renewed certificate", "err", err)
+		return
+	}
+	l.d.events.emit("certificate", l.d.id.self.Name, "renewed")
+}
+
+func (l *links) revoked(r cert.Revocation) {
+	d := l.d
+	if r.ID == d.id.self.ID {
+		d.notes.add("this node has been revoked; its peers refuse it")
+		d.log.Error("this node has been revoked")
+	}
+	if rec, ok := d.dir.ByID(r.ID); ok {
+		rec.Revoked = true
+		d.dir.Apply(false, []peer.Record{rec})
+		d.mesh.RecordsChanged()
+		d.savePeers()
+	}
+	d.events.emit("revoked", r.Name, "by a hub")
+}
+
+func (l *links) session(addr string, up bool, err error) {
+	text := "control session with " + addr + " is up"
+	if !up {
+		text = fmt.Sprintf("control session with %s is down: %v", addr, err)
+	}
+	l.d.events.emit("hub", "", text)
+	l.d.log.Info("hub", "addr", addr, "up", up, "err", err)
+}
+
+// grant takes a relay into use that a hub offers at its own address.
+func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) {
+	g, err := relay.ParseGrant(raw)
+	if err != nil {
+		l.d.log.Warn("a hub's relay grant", "hub", hubAddr, "err", err)
+		return
+	}
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hubs[hubAddr] = addr
+	if g.Relay == l.d.id.self.Name {
+		return // our own
+	}
+	if r := l.relays[g.Relay]; r != nil && r.addr == addr {
+		r.SetGrant(g, addr)
+		return
+	} else if r != nil {
+		r.stop()
+	}
+	r := &boundRelay{name: g.Relay, addr: addr}
+	r.Client = relay.NewClient(relay.ClientConfig{
+		Self: l.d.id.self.ID, Send: l.sock.Send, Log: l.d.log,
+		Bound: func(netip.AddrPort) { l.d.mesh.AddRelay(r) },
+	})
+	r.SetGrant(g, addr)
+	ctx, stop := context.WithCancel(l.ctx)
+	r.stop = stop
+	l.relays[g.Relay] = r
+	l.d.mesh.AddRelay(r)
+	l.d.group.Go(func() error { return ignoreCancel(r.Run(ctx)) })
+}
+
+// stunServers lists the hubs' addresses.
+func (l *links) stunServers() []netip.AddrPort {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []netip.AddrPort
+	for _, a := range l.hubs {
+		if !a.Addr().IsLoopback() {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
+}
+
+// boundRelay is a relay as the mesh sees it.
+type boundRelay struct {
+	*relay.Client
+	name string
+	addr netip.AddrPort
+	stop context.CancelFunc
+}
+
+var _ mesh.Relay = (*boundRelay)(nil)
+
+// Name implements mesh.Relay.
+func (r *boundRelay) Name() string { return r.name }
+
+// Addr implements mesh.Relay.
+func (r *boundRelay) Addr() netip.AddrPort { return r.addr }
+
+// Path implements mesh.Relay.
+func (r *boundRelay) Path(to peer.ID) peer.Path { return r.Client.Path(to) }
+
+// hubSessions tells the state of the control sessions.
+func (l *links) hubSessions() []hub.SessionInfo { return l.client.Sessions() }
+
+// posting hands a signal to a hub.
+func (l *links) post(ctx context.Context, to peer.ID, msg []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return l.client.Post(ctx, to, msg)
+}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/meshmpi/meshmpi/dns"
+	"github.com/meshmpi/meshmpi/dns/resolver"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// names is the directory as the name server asks it.
+type names struct{ d *daemon }
+
+var _ dns.Directory = names{}
+
+func hostOf(n peer.Node) dns.Host {
+	return dns.Host{Name: n.Name, Site: n.Site, Addr4: n.Addr4, Addr6: n.Addr6}
+}
+
+// ByName implements dns.Directory.
+func (s names) ByName(name string) (dns.Host, bool) {
+	if name == s.d.id.self.Name {
+		return hostOf(s.d.id.self), true
+	}
+	r, ok := s.d.dir.ByName(name)
+	return hostOf(r.Node), ok
+}
+
+// InSite implements dns.Directory.
+func (s names) InSite(site, name string) (dns.Host, bool) {
+	h, ok := s.ByName(name)
+	return h, ok && h.Site == site
+}
+
+// ByAddr implements dns.Directory.
+func (s names) ByAddr(a netip.Addr) (dns.Host, bool) {
+	if slices.Contains(s.d.id.self.Addrs(), a) {
+		return hostOf(s.d.id.self), true
+	}
+	r, ok := s.d.dir.ByAddr(a)
+	return hostOf(r.Node), ok
+}
+
+// Sites implements dns.Directory.
+func (s names) Sites() []string {
+	list := []string{s.d.id.self.Site}
+	for _, r := range s.d.dir.All() {
+		if !r.Revoked {
+			list = append(list, r.Node.Site)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// startNames serves the overlay's names and has the host's resolver ask us.
+func (d *daemon) startNames(ctx context.Context) error {
+	var res *resolver.Resolver
+	upstreams := func() []netip.AddrPort {
+		if res == nil {
+			return nil
+		}
+		return res.Upstreams()
+	}
+	self := d.id.self
+	srv, err := dns.New(dns.Config{
+		Domain: d.id.network.Domain, CIDR4: d.id.network.CIDR4, CIDR6: d.id.network.CIDR6, Self: self.Name,
+		Directory: names{d}, Upstreams: upstreams, Log: d.log,
+		Listen: []netip.AddrPort{dns.Loopback(), netip.AddrPortFrom(self.Addr4, dns.Port), netip.AddrPortFrom(self.Addr6, dns.Port)},
+	})
+	if err != nil {
+		return err
+	}
+	if err := srv.Listen(); err != nil {
+		return err
+	}
+	res, err = resolver.Install(resolver.Config{
+		StateDir: d.cfg.State, Server: srv.Addrs()[0].Addr(), Domain: d.id.network.Domain, Site: self.Site,
+		Link: d.host.Name(), Log: d.log,
+	})
+	if err != nil { // names by dig and by FQDN through our server still work; MPI launchers get addresses
+		return errors.Join(err, srv.Close())
+	}
+	d.onClose("the host's resolver", closeFunc(func() error {
+		if d.handedOver() {
+			return nil
+		}
+		return res.Close()
+	}))
+	d.group.Go(func() error { return ignoreCancel(srv.Serve(ctx)) })
+	d.group.Go(func() error { return ignoreCancel(res.Watch(ctx)) })
+	return nil
+}

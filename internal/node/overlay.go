@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/meshmpi/meshmpi/ice"
+	"github.com/meshmpi/meshmpi/mesh"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/tun"
+)
+
+// host is the kernel's side: the TUN and what hangs on it.
+type host struct{ *tun.Host }
+
+// startHost brings up the TUN, its addresses, routes and firewall.
+func (d *daemon) startHost() error {
+	n := d.id.network
+	h, err := tun.Open(tun.Config{
+		Name: d.cfg.TUN, Addr4: d.id.self.Addr4, Addr6: d.id.self.Addr6, CIDR4: n.CIDR4, CIDR6: n.CIDR6,
+		StateDir: d.cfg.State, Log: d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.host = host{h}
+	d.onClose("the TUN", closeFunc(func() error {
+		if d.handedOver() {
+			return h.Detach()
+		}
+		return h.Close()
+	}))
+	if tun.TailscaleDrops(n.CIDR4) {
+		const text = "Tailscale's firewall on this host drops packets from %s; run tailscale up --netfilter-mode=off or use another --cidr"
+		d.notes.add(fmt.Sprintf(text, n.CIDR4))
+	}
+	return nil
+}
+
+// startMesh runs the overlay on the socket and the TUN.
+func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
+	finder := ice.New(ice.Config{
+		Send:    func(pkt []byte, to netip.AddrPort) error { return sock.Send([][]byte{pkt}, to) },
+		Port:    sock.Port,
+		Servers: d.links.stunServers,
+		Exclude: func(a netip.Addr) bool {
+			a = a.Unmap()
+			return d.id.network.CIDR4.Contains(a) || d.id.network.CIDR6.Contains(a)
+		},
+		NewPath: sock.NewPath,
+		Serve:   d.hub != nil,
+		Log:     d.log,
+	})
+	d.onClose("ICE", finder)
+	sock.OnSTUN(finder.Input)
+	if d.hub != nil {
+		sock.Forward(d.hub.relay)
+	}
+	m, err := mesh.New(mesh.Config{
+		Network: d.id.network, Self: d.id.self, WGKey: d.id.keys.WG, Socket: sock, TUN: d.host.Device(),
+		Directory: d.dir, Finder: finder, Post: d.links.post, Log: d.log,
+		PathMTU: func(n peer.Node, mtu int) {
+			if err := d.host.SetPeerMTU(n.Addrs(), mtu); err != nil {
+				d.log.Warn("cannot set the route's MTU", "node", n.Name, "err", err)
+			}
+		},
+		Remember: func(r []mesh.Recent) { d.saved.put(pathsFile, r) },
+		PathChanged: func(n peer.Node, i peer.PathInfo) {
+			d.events.emit("path", n.Name, fmt.Sprintf("%s %s", i.Kind, i.Remote))
+		},
+	})
+	if err != nil {
+		_ = sock.Close()
+		return err
+	}
+	d.mesh = m
+	d.group.Go(func() error { return m.Run(ctx) })
+	d.group.Go(func() error { return d.saved.run(ctx) })
+	return nil
+}
+
+// advertisedPort returns the port of HOST:PORT, or 0.
+func advertisedPort(hostport string) uint16 {
+	_, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return 0
+	}
+	p, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(p)
+}

@@ -1,0 +1,122 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/cert"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// Events is what a client passes on. Each is called by the goroutine of one
+// hub's session, never twice at once for one hub, and must not block.
+type Events struct {
+	Records func(hub string, full bool, recs []peer.Record)
+	Signal  func(from peer.ID, msg []byte)
+	Grant   func(hub string, addr netip.AddrPort, grant json.RawMessage) // addr: the hub's, as dialled
+	Chain   func(chain [][]byte)                                         // a renewed certificate, verified
+	Revoked func(cert.Revocation)                                        // verified
+	Session func(hub string, up bool, err error)                         // err says why it is not up
+}
+
+// ClientConfig configures a Client. Every event is required.
+type ClientConfig struct {
+	Network   peer.Network
+	Self      peer.Node
+	Keys      cert.Keys
+	Chain     func() [][]byte
+	Hubs      []string // HOST:PORT
+	Advertise string   // where this node is reachable, or ""
+	Cores     int      // processors to offer
+	Events    Events
+	Dial      dialFunc         // nil: net.Dialer
+	Now       func() time.Time // nil: time.Now
+	Log       *slog.Logger     // nil: discard
+}
+
+// ErrNoHub says that no control session is up.
+var ErrNoHub = errors.New("hub: no hub is connected")
+
+// SessionInfo is the state of the session with one hub.
+type SessionInfo struct {
+	Addr  string // as configured
+	Name  string // once it has said so
+	Up    bool
+	Since time.Time     // of Up's last change
+	RTT   time.Duration // of the last ping; 0: none yet
+	Err   error         // why it is not up
+}
+
+// Client is the node's end: one control session with every hub, kept up.
+type Client struct {
+	cfg   ClientConfig
+	log   *slog.Logger
+	links []*link
+	turn  atomic.Uint32
+	bad   atomic.Uint64 // records and revocations that could not be believed
+}
+
+// NewClient makes a client. It starts nothing.
+func NewClient(cfg ClientConfig) *Client {
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: exchangeTime, KeepAlive: pingEvery}).DialContext
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{cfg: cfg, log: cfg.Log}
+	for _, addr := range cfg.Hubs {
+		c.links = append(c.links, newLink(c, addr))
+	}
+	return c
+}
+
+// Run keeps the sessions up until ctx ends; then it says goodbye to the hubs.
+// It returns after its goroutines have ended.
+func (c *Client) Run(ctx context.Context) error {
+	var links sync.WaitGroup
+	for _, l := range c.links {
+		links.Add(1)
+		go func() { // ends with ctx
+			defer links.Done()
+			l.run(ctx)
+		}()
+	}
+	links.Wait()
+	return ctx.Err()
+}
+
+// Post hands a sealed signal to a hub. It waits for the kernel to take it, at
+// most as long as ctx lets it.
+func (c *Client) Post(ctx context.Context, to peer.ID, msg []byte) error {
+	first := int(c.turn.Add(1))
+	for i := range c.links {
+		l := c.links[(first+i)%len(c.links)]
+		if l.post(ctx, message{Type: typeSignal, Peer: &to, Data: msg}) == nil {
+			return nil
+		}
+	}
+	return ErrNoHub
+}
+
+// Sessions tells the state of every session.
+func (c *Client) Sessions() []SessionInfo {
+	list := make([]SessionInfo, len(c.links))
+	for i, l := range c.links {
+		list[i] = l.info()
+	}
+	return list
+}
+
+// Disbelieved counts records and revocations that could not be verified.
+func (c *Client) Disbelieved() uint64 { return c.bad.Load() }

@@ -1,0 +1,202 @@
+// Package hub admits nodes to a network and keeps them informed of each other:
+// the hub's end (Hub) and the node's (Join, Client).
+//
+// It exists because nodes behind NATs must learn of each other somewhere. A hub
+// holds an intermediate certificate and a store. It admits whoever shows a good
+// token, renews and revokes certificates, tells every node which others there
+// are and which of them are connected, passes on sealed signals, and grants
+// leave to use its relay. Nodes believe the certificates in what a hub says, not
+// the hub, and go on without it.
+//
+// It carries no packets, knows no paths, and opens no sealed signal. What is
+// said on the wire is in wire.go, what is remembered in ledger.go.
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/cert"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/time/rate"
+)
+
+// Relay is the relay beside a hub. The grant it returns travels as it is.
+type Relay interface {
+	Admit(id peer.ID, until time.Time) (grant json.RawMessage, err error)
+	Revoke(id peer.ID)
+}
+
+// Config configures a Hub. Fields without a default are required.
+type Config struct {
+	Network   peer.Network
+	Self      peer.Node
+	Keys      cert.Keys
+	Chain     func() [][]byte // the hub's own certificate, current
+	Issuer    *cert.Issuer
+	Store     Store            // the caller closes it after Serve has returned
+	Relay     Relay            // nil: this hub relays nothing
+	Advertise []string         // HOST:PORT of the hubs, told to joiners and in tokens
+	Now       func() time.Time // nil: time.Now
+	Log       *slog.Logger     // nil: discard
+}
+
+// Limits on strangers.
+const (
+	maxStrangers  = 256           // connections that have not authenticated
+	joinsPerSec   = rate.Limit(5) // from one address
+	joinBurst     = 64            // a site's nodes may all join at once from behind one NAT
+	maxRemembered = 4096          // addresses whose rate is remembered
+)
+
+// Hub is the hub's end.
+type Hub struct {
+	cfg    Config
+	log    *slog.Logger
+	ledger *ledger
+	board  *board
+
+	strangers chan struct{} // a token for each connection that has not authenticated
+	refused   atomic.Uint64 // connections turned away by the limits
+
+	mu    sync.Mutex // guards rates
+	rates map[netip.Addr]*rate.Limiter
+}
+
+// New makes a hub on its store. It starts nothing.
+func New(cfg Config) (*Hub, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Hub{
+		cfg: cfg, log: cfg.Log, ledger: &ledger{cfg.Store, cfg.Network, cfg.Issuer}, board: newBoard(),
+		strangers: make(chan struct{}, maxStrangers), rates: map[netip.Addr]*rate.Limiter{},
+	}
+	err := h.ledger.each(func(e nodeEntry) {
+		if !e.Removed {
+			h.board.set(record{ID: e.ID, Chain: e.Chain, Revoked: e.Revoked})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// AdmitFirst enters the network's first node, a hub, into a fresh store and
+// certifies it.
+func AdmitFirst(s Store, network peer.Network, issuer *cert.Issuer, keys cert.Keys, name, site string, now time.Time) (peer.Node, [][]byte, error) {
+	l := &ledger{s, network, issuer}
+	return l.admit(nil, applicant{id: keys.ID(), signKey: keys.Public(), name: name, site: site, roles: peer.RoleHub | peer.RoleRelay}, now)
+}
+
+// Serve accepts joiners and control sessions until ctx ends. It owns ln and
+// returns after every connection's goroutines have ended.
+func (h *Hub) Serve(ctx context.Context, ln net.Listener) error {
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	stop := context.AfterFunc(ctx, func() { ln.Close() })
+	defer stop()
+	config := h.tlsConfig()
+	for {
+		raw, err := ln.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("hub: accept: %w", err)
+			}
+			h.log.Warn("accept", "err", err)
+			select { // out of descriptors, most likely: it passes
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		select {
+		case h.strangers <- struct{}{}:
+		default:
+			h.refused.Add(1)
+			raw.Close()
+			continue
+		}
+		conns.Add(1)
+		go func() { // ends with the connection, at the latest with ctx
+			defer conns.Done()
+			h.serve(ctx, tls.Server(raw, config))
+		}()
+	}
+}
+
+// tlsConfig asks for a certificate only those who speak the control protocol.
+func (h *Hub) tlsConfig() *tls.Config {
+	join := cert.HubTLSConfig(h.cfg.Keys, h.cfg.Chain, alpnJoin)
+	control := cert.RenewingTLSConfig(h.cfg.Keys, h.cfg.Chain, h.cfg.Network.Root, h.cfg.Now, alpnControl)
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if contains(hello.SupportedProtos, alpnControl) {
+			return control, nil
+		}
+		return join, nil
+	}}
+}
+
+// serve serves one connection. It returns the stranger's place once the other
+// end is known.
+func (h *Hub) serve(ctx context.Context, conn *tls.Conn) {
+	known := sync.OnceFunc(func() { <-h.strangers })
+	defer known()
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
+	defer stop()
+	hctx, cancel := context.WithTimeout(ctx, exchangeTime)
+	defer cancel()
+	if err := conn.HandshakeContext(hctx); err != nil {
+		h.log.Debug("handshake", "from", conn.RemoteAddr(), "err", err)
+		return
+	}
+	var err error
+	if conn.ConnectionState().NegotiatedProtocol == alpnControl {
+		err = h.control(ctx, conn, known)
+	} else if h.allow(conn.RemoteAddr()) {
+		err = h.admission(conn)
+	} else {
+		h.refused.Add(1)
+		err = writeMessage(conn, errorMessage(fmt.Errorf("%w: too many join from this address; try again in a minute", ErrRefused)))
+	}
+	if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil {
+		h.log.Info("connection ended", "from", conn.RemoteAddr(), "err", err)
+	}
+}
+
+// allow limits joiners by address.
+func (h *Hub) allow(from net.Addr) bool {
+	ap, err := netip.ParseAddrPort(from.String())
+	if err != nil {
+		return true // not a network address: a test's pipe
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.rates[ap.Addr()]
+	if l == nil {
+		if len(h.rates) >= maxRemembered {
+			clear(h.rates)
+		}
+		l = rate.NewLimiter(joinsPerSec, joinBurst)
+		h.rates[ap.Addr()] = l
+	}
+	return l.Allow()
+}
