@@ -84,6 +84,7 @@ func (m *Mesh) explored(now time.Time, r *remote, path peer.Path, err error) {
 	switch {
 	case m.loop.remotes[r.node.ID] != r:
 	case err == nil:
+		r.nextSearch = now.Add(searchFirst) // unless probes fail on it
 		m.addDirect(now, r, path.Info().Remote, false)
 	case errors.Is(err, context.Canceled):
 	default:

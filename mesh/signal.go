@@ -80,11 +80,11 @@ type flowKey struct {
 
 // flow is one exchange of signals with a peer.
 type flow struct {
-	m     *Mesh
-	key   flowKey
-	seal  *pairKey
-	kind  signalKind // of the messages we post
-	in    chan []byte
+	m    *Mesh
+	key  flowKey
+	seal *pairKey
+	kind signalKind // of the messages we post
+	in   chan []byte
 }
 
 var _ peer.Signal = (*flow)(nil)
@@ -167,7 +167,7 @@ func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
 	r.lastUsed = now
 	switch kind {
 	case signalCall:
-		if m.leads(r) {
+		if m.leads(r) && !r.searching {
 			r.nextSearch = now
 			m.search(now, r)
 		}

@@ -234,15 +234,16 @@ func (n *Network) Settled(ctx context.Context) error {
 // AwaitPath waits until the path from one host to another works and is of the
 // kind, pinging meanwhile so that there is a reason to look for one.
 func (n *Network) AwaitPath(ctx context.Context, from, to, kind string, within time.Duration) (p Path, err error) {
+	var last error
 	err = Until(ctx, within, fmt.Sprintf("path %s → %s is %s", from, to, kind), func() (bool, error) {
-		if _, err := n.Ping(ctx, from, to); err != nil {
+		if _, last = n.Ping(ctx, from, to); last != nil {
 			return false, nil // not yet
 		}
 		p, err = n.Path(ctx, from, to)
 		return err == nil && p.Works && p.Kind == kind, err
 	})
-	if err != nil && p.Kind != "" {
-		err = fmt.Errorf("%w (last: %+v)", err, p)
+	if err != nil {
+		err = fmt.Errorf("%w (last: %+v, %v)", err, p, last)
 	}
 	return p, err
 }

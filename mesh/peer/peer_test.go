@@ -38,6 +38,16 @@ func FuzzIDText(f *testing.F) {
 	})
 }
 
+func FuzzKindText(f *testing.F) {
+	f.Add([]byte("udp"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var k Kind
+		if k.UnmarshalText(text) == nil && k.String() != string(text) {
+			t.Fatalf("%q reads as %v", text, k)
+		}
+	})
+}
+
 func TestKinds(t *testing.T) {
 	if KindNative <= KindUDP || KindUDP <= KindRelayUDP || KindRelayUDP <= KindRelayStream {
 		t.Error("better rungs of the ladder must compare greater")
@@ -45,6 +55,11 @@ func TestKinds(t *testing.T) {
 	for k := KindNone; k <= KindNative; k++ {
 		if k.String() == "unknown" {
 			t.Errorf("kind %d has no name", k)
+		}
+		text, _ := k.MarshalText()
+		var back Kind
+		if err := back.UnmarshalText(text); err != nil || back != k {
+			t.Errorf("%s came back as %v, %v", text, back, err)
 		}
 	}
 	if !(RoleHub | RoleRelay).Has(RoleHub) || RoleHub.Has(RoleRelay) {
