@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -114,6 +116,29 @@ func TestRestoreAfterKill(t *testing.T) {
 	sameSnapshot(t, before)
 	if changed, err := Restore(dir, nil); err != nil || len(changed) > 0 {
 		t.Errorf("second Restore: %q, %v", changed, err)
+	}
+}
+
+// A daemon that dies while it opens, whenever that is, leaves what Restore takes
+// away.
+func TestRestoreAfterKillAtAnyInstant(t *testing.T) {
+	isolate(t)
+	before := snapshot(t)
+	for delay := time.Duration(0); delay < 40*time.Millisecond; delay += 2 * time.Millisecond {
+		dir := t.TempDir()
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), childEnv+"="+dir)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(delay) // not for anything to happen: it is the instant
+		kill(child)
+		changed, err := Restore(dir, nil)
+		if err != nil {
+			t.Errorf("killed after %v: %v", delay, err)
+		}
+		t.Logf("killed after %v: %d changes taken back", delay, len(changed))
+		sameSnapshot(t, before)
 	}
 }
 

@@ -177,8 +177,11 @@ func (j *journal) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("tun: writing the journal: %w", err)
 	}
-	// The temporary file stands in the same directory: what a crash leaves there is
-	// never mistaken for the journal.
+	// Temporary files stand beside it; those of writers that were killed go here.
+	stale, _ := filepath.Glob(filepath.Join(dir, "."+journalName+"*"))
+	for _, f := range stale {
+		_ = os.Remove(f) // in nobody's way
+	}
 	err = renameio.WriteFile(filepath.Join(dir, journalName), append(b, '\n'), 0o600, renameio.WithTempDir(dir))
 	if err == nil {
 		err = syncDir(dir)

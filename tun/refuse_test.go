@@ -49,6 +49,20 @@ func TestOpenRefusesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
+// The lock is gone, but the TUN itself knows that somebody is attached.
+func TestOpenWhileAnotherIsAttached(t *testing.T) {
+	isolate(t)
+	dir := t.TempDir()
+	h := mustOpen(t, testConfig(dir))
+	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, testConfig(dir), "another process is attached to mesh0; stop the other meshd first")
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOpenWithoutTheMeans(t *testing.T) {
 	isolate(t)
 	if err := unix.Mount("none", "/dev/net", "tmpfs", 0, ""); err != nil {
