@@ -96,9 +96,6 @@ func Open(cfg Config) (*Host, error) {
 		lock.Close()
 		return nil, err
 	}
-	if TailscaleDrops(cfg.CIDR4) {
-		h.warn("Tailscale's firewall on this host drops this network: run tailscaled with --netfilter-mode=off, or make the network with another --cidr", "cidr", cfg.CIDR4)
-	}
 	h.log.Info("tun ready", "link", cfg.Name, "mtu", cfg.MTU, "addr4", cfg.Addr4, "addr6", cfg.Addr6)
 	return h, nil
 }

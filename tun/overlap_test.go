@@ -74,11 +74,6 @@ func TestTailscaleDrops(t *testing.T) {
 	if got, err := PickCIDR4(); err != nil || got.String() != "10.80.0.0/16" {
 		t.Errorf("PickCIDR4: got %v, %v, want 10.80.0.0/16", got, err)
 	}
-	h := mustOpen(t, testConfig(t.TempDir()))
-	defer h.Close()
-	if got := h.Warnings(); len(got) != 1 || !strings.Contains(got[0], "Tailscale") {
-		t.Errorf("warnings: %q", got)
-	}
 }
 
 // The entry that opens a user's chain in an iptables-legacy table, as the kernel
