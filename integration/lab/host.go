@@ -32,6 +32,7 @@ type Host struct {
 
 	mu      sync.Mutex
 	holder  *holder
+	pid     int      // of process 1, on the machine
 	pidfd   *os.File // of process 1; nil while the host is off
 	net     *netspace
 	running []*Cmd
@@ -46,7 +47,7 @@ func (h *Host) PID() int {
 	if h.pidfd == nil {
 		return 0
 	}
-	return h.holder.cmd.Process.Pid
+	return h.pid
 }
 
 // Do runs fn on a thread in the host's network, so that sockets it opens belong
@@ -144,7 +145,12 @@ func (h *Host) Kill(sig syscall.Signal, pids ...int) error {
 func (h *Host) Unplug() error { return h.site.router.setUp(h.port(), false) }
 
 // Plug puts it back.
-func (h *Host) Plug() error { return h.site.router.setUp(h.port(), true) }
+func (h *Host) Plug() error {
+	if err := h.site.router.setUp(h.port(), true); err != nil {
+		return err
+	}
+	return h.site.router.settle(h.port())
+}
 
 // port is the host's interface on the router's switch.
 func (h *Host) port() string { return h.Name }
@@ -224,7 +230,7 @@ func (h *Host) boot() (err error) {
 		h.net = nil
 		return errors.Join(err, h.holder.end())
 	}
-	h.pidfd = os.NewFile(uintptr(fd), "pidfd of "+h.Name)
+	h.pid, h.pidfd = pid, os.NewFile(uintptr(fd), "pidfd of "+h.Name)
 	return nil
 }
 
@@ -256,6 +262,7 @@ func (h *Host) connect() error {
 	return firstError(
 		func() error { return h.net.route(netip.Prefix{}, p.lanAddr(1)) },
 		func() error { return h.net.route(netip.Prefix{}, p.lanAddr6(1)) },
-		h.net.settle,
+		func() error { return h.net.settle("eth0") },
+		func() error { return h.site.router.settle(h.port(), "lan") },
 	)
 }

@@ -104,9 +104,6 @@ func (l *Lab) build(ctx context.Context) error {
 		return err
 	}
 	for _, s := range l.sites {
-		if err := s.settle(); err != nil {
-			return err
-		}
 		if !s.WAN.IsPlain() {
 			if err := s.setWAN(s.WAN); err != nil {
 				return err

@@ -14,6 +14,10 @@ import (
 
 func TestMain(m *testing.M) {
 	lab.Main()
+	if os.Getenv(envVictim) != "" {
+		victim()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

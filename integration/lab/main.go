@@ -27,22 +27,29 @@ const envRootless = "MESHMPI_LAB_ROOTLESS"
 const envRole = "MESHMPI_LAB_ROLE"
 
 // Main must be called first thing in main or TestMain of every program that
-// builds a lab: the lab starts the program again for its hosts and emulators,
-// and in those processes Main does not return.
+// builds a lab: the lab starts the program again for its hosts and emulators
+// (see [PlayRole]).
 //
 // Without the privilege to make namespaces, Main starts the program again
 // inside a user namespace of its own, passes its input, output, signals and
-// exit code on, and does not return either. Where the system forbids that, Main
+// exit code on, and does not return. Where the system forbids that, Main
 // returns and New says so.
 func Main() {
+	PlayRole()
+	if !privileged() && os.Getenv(envRootless) == "" {
+		rootless()
+	}
+}
+
+// PlayRole does not return if the lab has started this process to be a host's
+// first process or to run emulators. A program that builds labs in some of its
+// commands only calls it first thing, and Main when it knows.
+func PlayRole() {
 	switch os.Args[0] {
 	case roleHost:
 		exit(playHost())
 	case roleWAN:
 		exit(playWAN())
-	}
-	if !privileged() && os.Getenv(envRootless) == "" {
-		rootless()
 	}
 }
 
@@ -60,7 +67,8 @@ func role(name string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	// A test binary that forgot Main runs no tests, and so ends.
 	cmd.Args = []string{name, "-test.run=^$"}
-	cmd.Env = append(os.Environ(), envRole+"="+name)
+	// Built with the race detector it would linger for a second at its end.
+	cmd.Env = append(os.Environ(), envRole+"="+name, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	return cmd
 }
 

@@ -154,51 +154,46 @@ func (n *netspace) setUp(link string, up bool) error {
 	return nil
 }
 
-// settle returns when every link that is up carries packets and every address
-// can be used, which the kernel arranges a moment after it was asked.
-func (n *netspace) settle() error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		settled, err := n.settled()
-		if err == nil && !settled && time.Now().After(deadline) {
-			err = errors.New("the kernel does not bring it up")
-		}
-		if err != nil {
-			return fmt.Errorf("lab: network of %s: %w", n.name, err)
-		}
-		if settled {
-			return nil
+// settle returns when the links carry packets and their addresses can be used,
+// which the kernel arranges a moment after it was asked.
+func (n *netspace) settle(links ...string) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for _, link := range links {
+		for {
+			ready, err := n.ready(link)
+			if err == nil && !ready && time.Now().After(deadline) {
+				err = errors.New("the kernel does not bring it up")
+			}
+			if err != nil {
+				return fmt.Errorf("lab: %s of %s: %w", link, n.name, err)
+			}
+			if ready {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
+	return nil
 }
 
-func (n *netspace) settled() (bool, error) {
-	links, err := n.nl.LinkList()
+// ready reports whether a link carries packets and has usable addresses. Since
+// Linux 6.8 asking for a link makes the kernel note its carrier at once;
+// before, that can take a second.
+func (n *netspace) ready(link string) (bool, error) {
+	l, err := n.nl.LinkByName(link)
 	if err != nil {
 		return false, err
 	}
-	for _, l := range links {
-		if carries(l) {
-			continue
-		}
-		// Since Linux 6.8 asking for one link, unlike listing all, makes the
-		// kernel note its carrier at once; before, it takes up to a second.
-		if l, err = n.nl.LinkByIndex(l.Attrs().Index); err != nil || !carries(l) {
-			return false, err
-		}
+	if state := l.Attrs().OperState; state != netlink.OperUp && state != netlink.OperUnknown {
+		return false, nil
 	}
-	addrs, err := n.nl.AddrList(nil, unix.AF_INET6)
+	addrs, err := n.nl.AddrList(l, unix.AF_INET6)
 	for _, a := range addrs {
 		if a.Flags&unix.IFA_F_TENTATIVE != 0 {
 			return false, err
 		}
 	}
-	return true, err
-}
-
-// carries reports whether a link is as up as it was asked to be.
-func carries(l netlink.Link) bool {
-	a := l.Attrs()
-	return a.Flags&net.FlagUp == 0 || a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown
+	return err == nil, err
 }
 
 // remove removes a link, if it is there.

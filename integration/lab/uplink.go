@@ -52,7 +52,7 @@ func (s *site) edge() (n *netspace, link string) {
 
 // build makes the site's routers and links and boots its hosts.
 func (s *site) build(ctx context.Context) error {
-	for _, step := range [...]func() error{s.buildRouter, s.buildWire, s.buildUplink, s.loadRules} {
+	for _, step := range [...]func() error{s.buildRouter, s.buildWire, s.buildUplink, s.settle, s.loadRules} {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("lab: build site %s: %w", s.Name, err)
 		}
@@ -72,17 +72,18 @@ func (s *site) close() {
 	s.carrier.close()
 }
 
-// settle returns when the site's routers and the core's side of its wire carry packets.
+// settle returns when the way from the site's router to the core carries packets.
 func (s *site) settle() error {
-	for _, n := range [...]*netspace{s.router, s.carrier, s.lab.wires, s.lab.core} {
-		if n == nil {
-			continue
-		}
-		if err := n.settle(); err != nil {
+	if s.carrier != nil {
+		if err := s.carrier.settle("up", "down"); err != nil {
 			return err
 		}
 	}
-	return nil
+	return firstError(
+		func() error { return s.router.settle("wan") },
+		func() error { return s.lab.wires.settle(s.nearEnd(), s.farEnd()) },
+		func() error { return s.lab.core.settle(s.Name) },
+	)
 }
 
 // buildRouter makes the site's router with its LAN, and the carrier's router.

@@ -15,7 +15,6 @@
 package wan
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -53,7 +52,10 @@ func (p Pipe) isPlain() bool {
 
 // Validate says what is wrong with the link, if anything.
 func (l Link) Validate() error {
-	return errors.Join(l.Up.validate("up"), l.Down.validate("down"))
+	if err := l.Up.validate("up"); err != nil {
+		return err
+	}
+	return l.Down.validate("down")
 }
 
 func (p Pipe) validate(direction string) error {
