@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,10 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	bin = filepath.Join(dir, "bin")
+	// Race builds linger a second after their end; launchers wait for them.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=10"); err != nil {
+		panic(err)
+	}
 	cmd := exec.Command("go", "build", "-race", "-o", bin+"/", "../../cmd/...")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -46,8 +51,33 @@ func up(t *testing.T, cfg lab.Config, opt deploy.Options) (context.Context, *dep
 	t.Cleanup(cancel)
 	opt.Bin = bin
 	n, err := deploy.Up(ctx, l, opt)
+	t.Cleanup(func() { wantNoRaces(t, l) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ctx, n
+}
+
+// wantNoRaces looks for the race detector's reports in every daemon's log.
+func wantNoRaces(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, h := range l.Hosts() {
+		logs, err := filepath.Glob(filepath.Join(h.Dir(), "*.log"))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, log := range logs {
+			text, err := os.ReadFile(log)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if i := strings.Index(string(text), "WARNING: DATA RACE"); i >= 0 {
+				t.Errorf("%s: %s", h.Name, text[i:min(len(text), i+4000)])
+			}
+			if i := strings.Index(string(text), "panic:"); i >= 0 {
+				t.Errorf("%s: %s", h.Name, text[i:min(len(text), i+4000)])
+			}
+		}
+	}
 }

@@ -33,6 +33,9 @@ func (d *daemon) startHost() error {
 		}
 		return h.Close()
 	}))
+	for _, w := range h.Warnings() {
+		d.notes.add(w)
+	}
 	if tun.TailscaleDrops(n.CIDR4) {
 		const text = "Tailscale's firewall on this host drops packets from %s; run tailscale up --netfilter-mode=off or use another --cidr"
 		d.notes.add(fmt.Sprintf(text, n.CIDR4))

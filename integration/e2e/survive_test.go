@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/integration/deploy"
+	"github.com/meshmpi/meshmpi/integration/lab"
+)
+
+// job is a program that runs on a host while a test breaks things.
+type job struct {
+	out  bytes.Buffer
+	done chan error
+}
+
+// begin starts a command on a host.
+func begin(ctx context.Context, t *testing.T, h *lab.Host, name string, args ...string) *job {
+	t.Helper()
+	j := &job{done: make(chan error, 1)}
+	cmd := h.Command(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &j.out, &j.out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { j.done <- cmd.Wait() }()
+	return j
+}
+
+// end waits for the command to end well and returns what it printed.
+func (j *job) end(t *testing.T) string {
+	t.Helper()
+	if err := <-j.done; err != nil {
+		t.Fatalf("the job failed: %v\n%s", err, j.out.String())
+	}
+	return j.out.String()
+}
+
+var worst = regexp.MustCompile(`exchanged (\d+) worst_ms (\d+)`)
+
+// wantStall checks what the stream program printed: it went on, content and all,
+// and no exchange took longer than limit.
+func wantStall(t *testing.T, out string, limit time.Duration) {
+	t.Helper()
+	m := worst.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("the stream program did not finish:\n%s", out)
+	}
+	ms, _ := strconv.Atoi(m[2])
+	t.Logf("%s exchanges, the longest took %d ms", m[1], ms)
+	if took := time.Duration(ms) * time.Millisecond; took > limit {
+		t.Errorf("an exchange took %v, more than %v", took, limit)
+	}
+}
+
+// stream starts the checked stream between a1 and b1 for some seconds.
+func stream(ctx context.Context, t *testing.T, n *deploy.Network, seconds int) *job {
+	t.Helper()
+	return begin(ctx, t, n.Lab.Host("a1"), n.Tool("meshrun"), "-n", "2", "-H", "a1:1,b1:1", "--",
+		compiled(t, "stream", "openmpi"), fmt.Sprint(seconds))
+}
+
+// TestHubDies: a job over direct pairs does not notice that the hub is gone, and
+// nodes that know each other start new jobs.
+func TestHubDies(t *testing.T) {
+	t.Parallel()
+	ctx, n := up(t, lab.TwoSites(lab.PortPreserving), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
+	if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	j := stream(ctx, t, n, 12)
+	pause(ctx, 3*time.Second)
+	n.Kill("hub")
+	wantStall(t, j.end(t), time.Second)
+	if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", time.Second); err != nil {
+		t.Error(err)
+	}
+	wantStall(t, stream(ctx, t, n, 1).end(t), time.Second)
+	s, err := n.Status(ctx, "a1")
+	if err != nil || len(s.Warnings) == 0 || !strings.Contains(s.Warnings[0], "no hub answers") {
+		t.Errorf("status does not say that the hub is gone: %v, %v", s.Warnings, err)
+	}
+}
+
+// TestDaemonDies: kill -9 of a meshd under a job, its restart a second later;
+// the job and a TCP stream go on, from either side.
+func TestDaemonDies(t *testing.T) {
+	lab.Need(t, "iperf3")
+	for _, victim := range []string{"a1", "b1"} {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			ctx, n := up(t, lab.TwoSites(lab.PortPreserving), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
+			if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			server, err := n.Lab.Host("b1").Start("iperf3", "-s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Kill()
+			j := stream(ctx, t, n, 15)
+			iperf := begin(ctx, t, n.Lab.Host("a1"), "iperf3", "-c", "b1", "-t", "12", "-i", "1", "-b", "20M", "--connect-timeout", "5000")
+			pause(ctx, 3*time.Second)
+			n.Kill(victim)
+			pause(ctx, time.Second)
+			if err := n.Run(ctx, victim); err != nil {
+				t.Fatal(err)
+			}
+			restarted := time.Now()
+			back, err := trafficBack(ctx, n, victim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("traffic was back %v after the restart", back.Sub(restarted).Round(time.Millisecond))
+			wantStall(t, j.end(t), 7*time.Second)
+			iperf.end(t)
+		})
+	}
+}
+
+// trafficBack returns when a ping from the other side of a host got through.
+func trafficBack(ctx context.Context, n *deploy.Network, victim string) (time.Time, error) {
+	from := map[string]string{"a1": "b1", "b1": "a1"}[victim]
+	err := deploy.Until(ctx, 5*time.Second, "traffic is back", func() (bool, error) {
+		_, err := n.Lab.Host(from).Run(ctx, "ping", "-c1", "-W1", victim)
+		return err == nil, nil
+	})
+	return time.Now(), err
+}
+
+// pause lets a job run for a while: the time is the test's subject.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,31 @@
+// Package programs holds small MPI programs in C that tests, the demo and the
+// benchmarks compile with Debian's MPI compilers and run unmodified.
+package programs
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+//go:embed c/*.c
+var sources embed.FS
+
+// Compile compiles a program with an MPI compiler (mpicc.openmpi, mpicc.mpich)
+// into dir, and returns the executable's path.
+func Compile(dir, name, compiler string) (string, error) {
+	src, err := sources.ReadFile("c/" + name + ".c")
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, name+"-"+filepath.Ext(compiler)[1:])
+	if err := os.WriteFile(out+".c", src, 0o644); err != nil {
+		return "", err
+	}
+	if text, err := exec.Command(compiler, "-O2", "-o", out, out+".c").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("programs: %s %s: %w\n%s", compiler, name, err, text)
+	}
+	return out, nil
+}
