@@ -80,8 +80,9 @@ func probe(ctx context.Context, path string) (Launcher, bool) {
 		return Launcher{}, false
 	}
 	k, major := parseVersion(string(out))
-	if real, err := filepath.EvalSymlinks(path); err == nil && strings.Contains(filepath.Base(path), "mpi") {
-		path = filepath.Join(filepath.Dir(real), filepath.Base(real))
+	// A link into an installation of its own leads to its other parts.
+	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != filepath.Dir(path) {
+		path = real
 	}
 	return Launcher{k, path, major}, k != ""
 }

@@ -113,7 +113,7 @@ func eachRemote(places []Place, f func(Host) error) error {
 		}
 	}
 	if others > 0 {
-		return &ExitError{Code(first), fmt.Errorf("%w (and %s more)", first, count(others, "node"))}
+		return &ExitError{Code(first), fmt.Errorf("%w (and %s like it)", first, count(others, "node"))}
 	}
 	return first
 }

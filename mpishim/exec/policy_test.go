@@ -1,7 +1,9 @@
 package exec
 
 import (
+	"bytes"
 	"encoding/json"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -98,5 +100,28 @@ func FuzzParseStat(f *testing.F) {
 		parseStat(raw)
 		parseAccount(string(raw), "a")
 		cgroup2Root(string(raw))
+	})
+}
+
+// oneRead is a connection that has only this to say.
+type oneRead struct {
+	net.Conn
+	r *bytes.Reader
+}
+
+func (o oneRead) Read(p []byte) (int, error) { return o.r.Read(p) }
+
+func FuzzOverheard(f *testing.F) {
+	f.Add([]byte(refused + "why\r\nSSH-2.0-x\r\n"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		o := &overheard{Conn: oneRead{r: bytes.NewReader(raw)}}
+		for buf := make([]byte, 100); ; {
+			if n, err := o.Read(buf); n == 0 || err != nil {
+				break
+			}
+		}
+		if why := o.refusal(); strings.ContainsAny(why, "\r\n") || len(why) > 512 {
+			t.Errorf("got %q", why)
+		}
 	})
 }

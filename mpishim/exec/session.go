@@ -206,7 +206,27 @@ func (s *session) serve(ch ssh.Channel, requests <-chan *ssh.Request, gone <-cha
 				fmt.Fprintf(ch.Stderr(), "meshrsh: node %s: %v\n", s.cfg.Node, err)
 				return errors.Join(err, sendExit(ch, CodeFailed))
 			}
-			return c.follow(ch, requests, signals, gone)
+			return errors.Join(c.follow(ch, requests, signals, gone), linger(ch, signals, gone))
 		}
+	}
+}
+
+// linger ends the channel and leaves the end of the connection to the client:
+// closing a TCP connection with anything unread, such as the client's window
+// adjustments, would reset it and lose output that is still on its way.
+func linger(ch ssh.Channel, signals <-chan os.Signal, gone <-chan struct{}) error {
+	err := ch.Close()
+	for {
+		select {
+		case <-gone:
+		case sig := <-signals:
+			if sig == syscall.SIGPIPE {
+				continue
+			}
+		}
+		if errors.Is(err, io.EOF) { // the client was first
+			err = nil
+		}
+		return err
 	}
 }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mpishim"
+	"github.com/meshmpi/meshmpi/mpishim/exec"
+)
+
+// TestMain lets the test binary be a meshd's exec session.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "exec-session" {
+		if exec.Session(os.NewFile(3, "conn"), os.NewFile(4, "config")) != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestApps(t *testing.T) {
+	for _, tt := range []struct {
+		words string
+		want  []mpishim.App
+	}{
+		{"prog -n 3 -- x", []mpishim.App{{N: 2, Prog: "prog", Args: []string{"-n", "3", "--", "x"}}}},
+		{"-- prog", []mpishim.App{{N: 2, Prog: "prog", Args: []string{}}}},
+		{"a 1 : -n 3 b : -np 1 -- c", []mpishim.App{{N: 2, Prog: "a", Args: []string{"1"}}, {N: 3, Prog: "b", Args: []string{}}, {N: 1, Prog: "c", Args: []string{}}}},
+		{"", nil}, {"a :", nil}, {"a : b c d", nil}, {"a : -n x b", nil}, {"a : -n 0 b", nil}, {": -n 1 b", nil},
+	} {
+		o := options{N: 2, Program: strings.Fields(tt.words)}
+		got, total, err := o.apps()
+		want := 0
+		for _, a := range tt.want {
+			want += a.N
+		}
+		if (err != nil) != (tt.want == nil) || err == nil && (!reflect.DeepEqual(got, tt.want) || total != want) {
+			t.Errorf("%q: got %+v, %d, %v, want %+v", tt.words, got, total, err, tt.want)
+		}
+	}
+}
+
+func TestSingleDash(t *testing.T) {
+	for in, want := range map[string]string{
+		"-np 2 -wdir /x prog -wdir": "-n 2 --wdir /x prog -wdir",
+		"-x -wdir -n 1 -- -np":      "-x --wdir -n 1 -- -np",
+		"-v prog":                   "-v prog",
+	} {
+		if got := strings.Join(singleDash(strings.Fields(in)), " "); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+// fakeMesh is a daemon's socket and two nodes, b1 and b2, on loopback addresses.
+func fakeMesh(t *testing.T) (state, bin string) {
+	t.Helper()
+	state, bin = t.TempDir(), t.TempDir()
+	if out, err := osexec.Command("go", "build", "-o", bin, ".", "../meshrsh").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(exe, filepath.Join(bin, "meshd")); err != nil {
+		t.Fatal(err)
+	}
+	_, caller, _ := ed25519.GenerateKey(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	addrs, keys, done := map[string]netip.AddrPort{}, map[string]ed25519.PrivateKey{}, make(chan error, 2)
+	nodes := []api.NodeStatus{{Name: "a1", Site: "alpha", Addr4: "127.0.0.1", Self: true, Up: true, Hub: true}}
+	for i, name := range []string{"b1", "b2"} {
+		host := netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 2)})
+		ln, err := net.Listen("tcp", netip.AddrPortFrom(host, 0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, key, _ := ed25519.GenerateKey(nil)
+		keys[name], addrs[name] = key, netip.MustParseAddrPort(ln.Addr().String())
+		addrs[host.String()], keys[host.String()] = addrs[name], key
+		nodes = append(nodes, api.NodeStatus{Name: name, Site: "beta", Addr4: host.String(), Up: true, Cores: 1})
+		dir := filepath.Join(state, name)
+		go func() {
+			done <- exec.Serve(ctx, ln, exec.Config{HostKey: key, Exe: filepath.Join(bin, "meshd"), StateDir: dir, Node: name, Site: "beta",
+				Lookup: func(netip.Addr) (peer.Node, bool) {
+					return peer.Node{Name: "a1", Site: "alpha", SignKey: caller.Public().(ed25519.PublicKey)}, true
+				},
+				Policy: func() exec.Policy { return exec.Policy{AllowRoot: true} }})
+		}()
+		t.Cleanup(func() { exec.EndSessions(dir) })
+	}
+	mux := http.NewServeMux()
+	reply := func(path string, f func(*http.Request) any) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(f(r)) })
+	}
+	reply("/v1/status", func(*http.Request) any { return api.Status{Nodes: nodes} })
+	reply("/v1/env", func(*http.Request) any {
+		return api.Env{Node: "a1", Site: "alpha", TUN: "lo", CIDR4: "127.0.0.0/8", BinDir: bin}
+	})
+	reply("/v1/ticket", func(r *http.Request) any {
+		var req api.TicketRequest
+		json.NewDecoder(r.Body).Decode(&req)
+		pub, _, _, _, _ := ssh.ParseAuthorizedKey([]byte(req.Key))
+		cert, _ := exec.Vouch(caller, "a1", "root", pub, time.Now())
+		hostKey, _ := exec.HostKey(keys[req.Host].Public().(ed25519.PublicKey))
+		return exec.Ticket{Node: req.Host, Site: "beta", Addrs: []netip.AddrPort{addrs[req.Host]}, HostKey: hostKey, User: "root", Cert: string(ssh.MarshalAuthorizedKey(cert))}
+	})
+	sock, err := net.Listen("unix", filepath.Join(state, "meshd.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux}
+	go server.Serve(sock)
+	t.Cleanup(func() {
+		server.Close()
+		cancel()
+		<-done
+		<-done
+	})
+	return state, bin
+}
+
+// TestJobOverTheExecService runs real launchers through meshrun, meshrsh and
+// sessions of the exec service.
+func TestJobOverTheExecService(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the daemon of the test vouches for root")
+	}
+	state, bin := fakeMesh(t)
+	run := func(args ...string) (string, string, int) {
+		cmd := osexec.CommandContext(t.Context(), filepath.Join(bin, "meshrun"), append([]string{"--state", state}, args...)...)
+		var out, errs strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		cmd.Run()
+		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(out.String(), "\r", "")), "\n")
+		slices.Sort(lines)
+		return strings.Join(lines, "\n"), errs.String(), cmd.ProcessState.ExitCode()
+	}
+	for kind, launcher := range map[string]string{"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"} {
+		t.Run(kind, func(t *testing.T) {
+			if _, err := osexec.LookPath(launcher); err != nil {
+				t.Skipf("%s is not installed", launcher)
+			}
+			for _, tt := range []struct {
+				script    string
+				out, errs string
+				code      int
+			}{
+				{`echo "$MESH_NODE $MESH_SITE"`, "b1 beta\nb2 beta", "", 0},
+				{`test $MESH_NODE = b1 || exit 9; sleep 100`, "", "meshrun: rank 1 on b2 exited with code 9\n", 9},
+				{`test $MESH_NODE = b1 || kill -SEGV $$; sleep 100`, "", "meshrun: rank 1 on b2 was killed by signal 11 (SIGSEGV)\n", 139},
+			} {
+				out, errs, code := run("--mpi", kind, "-n", "2", "/bin/sh", "-c", tt.script)
+				if out != tt.out || strings.ReplaceAll(errs, ", core dumped", "") != tt.errs || code != tt.code {
+					t.Errorf("%s: got %q, %q, %d, want %q, %q, %d", tt.script, out, errs, code, tt.out, tt.errs, tt.code)
+				}
+			}
+			for _, node := range []string{"b1", "b2"} {
+				if left, err := exec.Sessions(filepath.Join(state, node)); err != nil || len(left) > 0 {
+					t.Errorf("node %s: sessions are left: %+v, %v", node, left, err)
+				}
+			}
+		})
+	}
+	if _, errs, code := run("--mpi", "openmpi", "-n", "2", "./no-such-program"); code != mpishim.CodeNotFound || strings.Count(errs, "\n") != 1 {
+		t.Errorf("missing program: got %d, %q", code, errs)
+	}
+}
