@@ -133,7 +133,6 @@ type daemon struct {
 	events *journal
 	mesh   *mesh.Mesh
 	host   host
-	names  names
 	hub    *hubSide // nil on ordinary nodes
 	links  *links   // control sessions and relays
 	saved  *cache
