@@ -51,6 +51,28 @@ func gone(t *testing.T, prog string) {
 	}
 }
 
+// finish runs a job to its end. MPICH 4.0.2 over UCX's tcp can deadlock in
+// MPI_Finalize on a busy machine, without meshrun as well: one rank waits in a
+// PMI barrier and no longer answers the other. Such a run is ended, which must
+// leave nothing, and repeated.
+func finish(t *testing.T, p Plan) (cmd *osexec.Cmd, out, errs *strings.Builder) {
+	t.Helper()
+	for range 5 {
+		cmd, out, errs = job(t, p)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stuck := time.AfterFunc(20*time.Second, func() { cmd.Process.Signal(syscall.SIGTERM) })
+		cmd.Wait()
+		if stuck.Stop() || p.Launcher.Kind != MPICH {
+			break
+		}
+		t.Log("stuck in MPI_Finalize, as MPICH over UCX sometimes is")
+		gone(t, p.Apps[0].Prog)
+	}
+	return cmd, out, errs
+}
+
 func TestJobs(t *testing.T) {
 	for kind, compiler := range installed() {
 		t.Run(string(kind), func(t *testing.T) {
@@ -66,10 +88,7 @@ func TestJobs(t *testing.T) {
 				{"hello", 0, ""},
 			} {
 				t.Run(tt.mode, func(t *testing.T) {
-					cmd, out, errs := job(t, testPlan(t, kind, prog, tt.mode))
-					start := time.Now()
-					cmd.Run()
-					t.Logf("took %v", time.Since(start))
+					cmd, out, errs := finish(t, testPlan(t, kind, prog, tt.mode))
 					if got := exitCode(cmd); got != tt.code {
 						t.Errorf("got exit code %d, want %d; out %q, err %q", got, tt.code, out, errs)
 					}
@@ -94,8 +113,7 @@ func TestLinesStayWhole(t *testing.T) {
 	whole := regexp.MustCompile(`^<([01]) \d+ a*b*>$`)
 	for kind, compiler := range installed() {
 		t.Run(string(kind), func(t *testing.T) {
-			cmd, out, errs := job(t, testPlan(t, kind, build(t, compiler), "spam"))
-			cmd.Run()
+			cmd, out, errs := finish(t, testPlan(t, kind, build(t, compiler), "spam"))
 			n := 0
 			for line := range strings.Lines(out.String()) {
 				n++
