@@ -19,7 +19,7 @@ func TestWatch(t *testing.T) {
 		told   bool
 	}{
 		{"ip addr add 198.51.100.7/24 dev lan0; ip addr add 198.51.100.8/24 dev lan0", true},
-		{"ip route add default via 198.51.100.1 dev lan0", true},
+		{"ip route add default via 198.51.100.1 dev lan0 metric 77", true},
 		{"ip route add 203.0.113.0/24 dev lan0", false},
 		{"ip addr add 100.80.0.77/32 dev mesh0; ip route add 100.80.0.78/32 dev mesh0", false},
 	} {
