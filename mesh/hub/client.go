@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -66,7 +65,7 @@ type Client struct {
 // NewClient makes a client. It starts nothing.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: exchangeTime, KeepAlive: pingEvery}).DialContext
+		cfg.Dial = dialer()
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

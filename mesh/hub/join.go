@@ -48,7 +48,7 @@ type JoinResult struct {
 // answers decides; the next is asked only where one cannot be reached.
 func Join(ctx context.Context, req JoinRequest) (JoinResult, error) {
 	if req.Dial == nil {
-		req.Dial = (&net.Dialer{Timeout: exchangeTime}).DialContext
+		req.Dial = dialer()
 	}
 	if req.Now == nil {
 		req.Now = time.Now
