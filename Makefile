@@ -21,7 +21,7 @@ demo: deps build ## two sites behind NATs, unmodified MPI programs across them
 	$(GO) run ./integration/cmd/demo
 
 lab: deps build ## the same network to try things in by hand
-	$(GO) run ./integration/cmd/lab
+	$(GO) run ./integration/cmd/lab up
 
 bench: deps build ## tables for docs/benchmarks.md
 	$(GO) run ./integration/cmd/bench
