@@ -19,7 +19,7 @@ import (
 const controlTimeout = 5 * time.Second
 
 // A control runs resolvectl with the given arguments. It stands between us and
-// D-Bus, whose wire format is not worth a dependency for three calls.
+// D-Bus, whose wire format is not worth a dependency for a few calls.
 type control func(ctx context.Context, args ...string) error
 
 var _ control = resolvectl
@@ -27,7 +27,7 @@ var _ control = resolvectl
 func resolvectl(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "resolvectl", append([]string{"--no-pager", "--no-ask-password"}, args...)...)
+	cmd := exec.CommandContext(ctx, "resolvectl", append([]string{"--no-pager"}, args...)...)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -73,8 +73,10 @@ func nssResolve(root string) bool {
 	return false
 }
 
-// setLink tells systemd-resolved to ask server for our zones, over link, and
-// for nothing else.
+// setLink tells systemd-resolved to ask our server for our zones, over the
+// link, and for nothing else. The host's wishes for the world outside (DNSSEC,
+// TLS, multicast questions) make no sense there, and the first two would deny
+// every name.
 func setLink(ctx context.Context, ctl control, cfg Config, search []string) error {
 	domains := append([]string{"domain", cfg.Link}, search...)
 	for _, zone := range cfg.Routes {
@@ -84,6 +86,10 @@ func setLink(ctx context.Context, ctl control, cfg Config, search []string) erro
 		{"dns", cfg.Link, cfg.Server.String()},
 		domains,
 		{"default-route", cfg.Link, "no"},
+		{"dnssec", cfg.Link, "no"},
+		{"dnsovertls", cfg.Link, "no"},
+		{"llmnr", cfg.Link, "no"},
+		{"mdns", cfg.Link, "no"},
 	} {
 		if err := ctl(ctx, args...); err != nil {
 			return fmt.Errorf("resolver: tell systemd-resolved of %s: %w", cfg.Link, err)
