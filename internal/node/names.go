@@ -79,9 +79,9 @@ func (d *daemon) startNames(ctx context.Context) error {
 	}
 	res, err = resolver.Install(resolver.Config{
 		StateDir: d.cfg.State, Server: srv.Addrs()[0].Addr(), Domain: d.id.network.Domain, Site: self.Site,
-		Link: d.host.Name(), Log: d.log,
+		Routes: srv.ReverseZones(), Link: d.host.Name(), Log: d.log,
 	})
-	if err != nil { // names by dig and by FQDN through our server still work; MPI launchers get addresses
+	if err != nil {
 		return errors.Join(err, srv.Close())
 	}
 	d.onClose("the host's resolver", closeFunc(func() error {
