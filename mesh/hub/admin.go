@@ -142,11 +142,10 @@ func (h *Hub) RevokeNode(name string) error {
 	if err != nil {
 		return err
 	}
+	h.board.revoke(r)
 	if h.cfg.Relay != nil {
 		h.cfg.Relay.Revoke(e.ID)
 	}
-	h.board.each(func(s *session) { s.post(message{Type: typeRevoked, Revoked: &r}) })
-	h.board.cut(e.ID, func(r *record) { r.Revoked = true })
 	return nil
 }
 
@@ -160,9 +159,9 @@ func (h *Hub) RemoveNode(name string) error {
 	if err != nil {
 		return err
 	}
+	h.board.remove(e.ID)
 	if h.cfg.Relay != nil {
 		h.cfg.Relay.Revoke(e.ID)
 	}
-	h.board.cut(e.ID, func(r *record) { r.Removed = true })
 	return nil
 }

@@ -1,30 +1,29 @@
 package hub
 
 import (
+	"crypto/x509"
 	"sync"
+	"sync/atomic"
 
+	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
-// board is what the hub tells everybody: a record of every node, and the
-// sessions that are to hear of changes. A session is told which records
-// changed, not how; it sends what they are when it comes to it, so that any
-// number of changes to a slow reader cost one record.
+// board is what the hub tells everybody: a record of every node, the
+// revocations, and the sessions that are to hear of changes. A session is told
+// which records changed, not how; it sends what they are when it comes to it, so
+// that any number of changes to a slow reader cost one record and none is lost.
 type board struct {
-	mu       sync.Mutex
+	dropped atomic.Uint64 // messages that found a session's queue full
+
+	mu       sync.Mutex // guards what follows
 	records  map[peer.ID]record
+	revoked  []cert.Revocation // only ever appended to: a session remembers how many it has sent
 	sessions map[peer.ID]*session
 }
 
 func newBoard() *board {
 	return &board{records: map[peer.ID]record{}, sessions: map[peer.ID]*session{}}
-}
-
-// set replaces a record and has everybody told.
-func (b *board) set(r record) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.setLocked(r)
 }
 
 func (b *board) setLocked(r record) {
@@ -43,49 +42,83 @@ func (b *board) enter(n peer.Node, chain [][]byte) {
 	b.setLocked(r)
 }
 
-// open makes s the node's session and marks the node up. It returns the session
-// that was there before.
-func (b *board) open(s *session, chain [][]byte, advertise string, cores int) (old *session) {
+// attach makes s the node's session, marks the node up and has s told everything.
+// It returns the session that was there before, and false, having done nothing,
+// if the node has been revoked or removed: who is cut off before it stays out,
+// who is cut off after is put out.
+//
+// Of the certificate that the node showed and the one on the board the newer
+// counts, lest a node bring an old name of its own back.
+func (b *board) attach(s *session, shown [][]byte, advertise string, cores int) (old *session, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	r := b.records[s.id]
+	if r.Revoked || r.Removed {
+		return nil, false
+	}
 	old = b.sessions[s.id]
 	b.sessions[s.id] = s
-	r := b.records[s.id]
-	r.ID, r.Chain, r.Up, r.Advertise, r.Cores = s.id, chain, true, advertise, cores
+	if newer(shown, r.Chain) {
+		r.Chain = shown
+	}
+	r.ID, r.Up, r.Advertise, r.Cores = s.id, true, advertise, cores
+	s.full = true
+	for id, r := range b.records {
+		if !r.Removed {
+			s.changed(id)
+		}
+	}
 	b.setLocked(r)
-	return old
+	return old, true
 }
 
-// close marks the node down, unless a newer session has taken over.
-func (b *board) close(s *session) {
+// newer reports whether chain a was issued after chain b, which may be absent.
+// Both have been verified.
+func newer(a, b [][]byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	ca, erra := x509.ParseCertificate(a[0])
+	cb, errb := x509.ParseCertificate(b[0])
+	return erra == nil && errb == nil && ca.NotBefore.After(cb.NotBefore)
+}
+
+// detach marks the node down, unless a newer session has taken over.
+func (b *board) detach(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sessions[s.id] != s {
 		return
 	}
 	delete(b.sessions, s.id)
-	if r, ok := b.records[s.id]; ok && r.Up {
-		r.Up = false
-		b.setLocked(r)
-	}
+	r := b.records[s.id]
+	r.Up = false
+	b.setLocked(r)
 }
 
-// cut marks a node revoked or removed and ends its session.
-func (b *board) cut(id peer.ID, how func(*record)) {
+// revoke marks a node revoked, ends its session and has everybody told why.
+func (b *board) revoke(why cert.Revocation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r := b.records[id]
-	r.ID, r.Up = id, false
-	how(&r)
+	b.revoked = append(b.revoked, why)
+	r := b.records[why.ID]
+	r.ID, r.Revoked = why.ID, true
+	b.cutLocked(r)
+}
+
+// remove forgets all of a node but that it was removed, and ends its session.
+func (b *board) remove(id peer.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cutLocked(record{ID: id, Removed: true})
+}
+
+func (b *board) cutLocked(r record) {
+	r.Up = false
+	s := b.sessions[r.ID]
+	delete(b.sessions, r.ID)
 	b.setLocked(r)
-	if r.Removed {
-		delete(b.records, id)
-		for _, s := range b.sessions {
-			s.gone(r)
-		}
-	}
-	if s := b.sessions[id]; s != nil {
-		delete(b.sessions, id)
+	if s != nil {
 		s.end()
 	}
 }
@@ -97,13 +130,11 @@ func (b *board) session(id peer.ID) *session {
 	return b.sessions[id]
 }
 
-// each calls f for every session.
-func (b *board) each(f func(*session)) {
+// revocations returns those behind the first n.
+func (b *board) revocations(n int) []cert.Revocation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range b.sessions {
-		f(s)
-	}
+	return b.revoked[n:]
 }
 
 // record returns the record of a node.
@@ -114,13 +145,8 @@ func (b *board) record(id peer.ID) (record, bool) {
 	return r, ok
 }
 
-// all returns the IDs of every record.
-func (b *board) all() []peer.ID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	ids := make([]peer.ID, 0, len(b.records))
-	for id := range b.records {
-		ids = append(ids, id)
-	}
-	return ids
+// good reports whether a node has been neither revoked nor removed.
+func (b *board) good(id peer.ID) bool {
+	r, _ := b.record(id)
+	return !r.Revoked && !r.Removed
 }

@@ -1,9 +1,11 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -35,7 +37,7 @@ type ClientConfig struct {
 	Advertise string   // where this node is reachable, or ""
 	Cores     int      // processors to offer
 	Events    Events
-	Dial      dialFunc         // nil: net.Dialer
+	Dial      dialFunc         // nil: a net.Dialer, with small segments
 	Now       func() time.Time // nil: time.Now
 	Log       *slog.Logger     // nil: discard
 }
@@ -58,8 +60,10 @@ type Client struct {
 	cfg   ClientConfig
 	log   *slog.Logger
 	links []*link
-	turn  atomic.Uint32
-	bad   atomic.Uint64 // records and revocations that could not be believed
+	turn  atomic.Uint32 // spreads signals over the hubs
+
+	bad     atomic.Uint64 // records and revocations that could not be believed
+	dropped atomic.Uint64 // signals that found a hub's queue full
 }
 
 // NewClient makes a client. It starts nothing.
@@ -95,17 +99,28 @@ func (c *Client) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Post hands a sealed signal to a hub. It waits for the kernel to take it, at
-// most as long as ctx lets it.
+// Post queues a copy of a sealed signal, of at most peer.MaxSignal bytes, for a
+// hub that takes it. It does not wait; that no hub is connected is ErrNoHub.
 func (c *Client) Post(ctx context.Context, to peer.ID, msg []byte) error {
-	first := int(c.turn.Add(1))
+	if len(msg) > peer.MaxSignal {
+		return fmt.Errorf("hub: a signal of %d bytes is longer than %d", len(msg), peer.MaxSignal)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m := message{Type: typeSignal, Peer: &to, Data: bytes.Clone(msg)}
+	first, err := int(c.turn.Add(1)), ErrNoHub
 	for i := range c.links {
 		l := c.links[(first+i)%len(c.links)]
-		if l.post(ctx, message{Type: typeSignal, Peer: &to, Data: msg}) == nil {
+		perr := l.post(m)
+		if perr == nil {
 			return nil
 		}
+		if perr != ErrNoHub {
+			err = perr
+		}
 	}
-	return ErrNoHub
+	return err
 }
 
 // Sessions tells the state of every session.
@@ -119,3 +134,6 @@ func (c *Client) Sessions() []SessionInfo {
 
 // Disbelieved counts records and revocations that could not be verified.
 func (c *Client) Disbelieved() uint64 { return c.bad.Load() }
+
+// Dropped counts signals that no hub took fast enough.
+func (c *Client) Dropped() uint64 { return c.dropped.Load() }

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,19 +82,26 @@ func New(cfg Config) (*Hub, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	switch {
+	case cfg.Chain == nil || cfg.Issuer == nil || cfg.Store == nil:
+		return nil, errors.New("hub: a hub needs its certificate, its issuer and its store")
+	case cfg.Keys.ID() != cfg.Self.ID:
+		return nil, fmt.Errorf("hub: the keys are not those of %s", cfg.Self.Name)
+	}
 	h := &Hub{
 		cfg: cfg, log: cfg.Log, ledger: &ledger{cfg.Store, cfg.Network, cfg.Issuer}, board: newBoard(),
 		strangers: make(chan struct{}, maxStrangers), rates: map[netip.Addr]*rate.Limiter{},
 	}
 	err := h.ledger.each(func(e nodeEntry) {
 		if !e.Removed {
-			h.board.set(record{ID: e.ID, Chain: e.Chain, Revoked: e.Revoked})
+			h.board.records[e.ID] = record{ID: e.ID, Chain: e.Chain, Revoked: e.Revoked}
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	return h, nil
+	h.board.revoked, err = h.ledger.revocations(cfg.Now())
+	return h, err
 }
 
 // AdmitFirst enters the network's first node, a hub, into a fresh store and
@@ -147,7 +155,7 @@ func (h *Hub) tlsConfig() *tls.Config {
 	join := cert.HubTLSConfig(h.cfg.Keys, h.cfg.Chain, alpnJoin)
 	control := cert.RenewingTLSConfig(h.cfg.Keys, h.cfg.Chain, h.cfg.Network.Root, h.cfg.Now, alpnControl)
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if contains(hello.SupportedProtos, alpnControl) {
+		if slices.Contains(hello.SupportedProtos, alpnControl) {
 			return control, nil
 		}
 		return join, nil
@@ -188,15 +196,29 @@ func (h *Hub) allow(from net.Addr) bool {
 	if err != nil {
 		return true // not a network address: a test's pipe
 	}
+	who := ap.Addr().Unmap()
+	if who.Is6() {
+		p, _ := who.Prefix(64) // which one person has to himself
+		who = p.Addr()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := h.rates[ap.Addr()]
+	l := h.rates[who]
 	if l == nil {
 		if len(h.rates) >= maxRemembered {
 			clear(h.rates)
 		}
 		l = rate.NewLimiter(joinsPerSec, joinBurst)
-		h.rates[ap.Addr()] = l
+		h.rates[who] = l
 	}
 	return l.Allow()
 }
+
+// Stats counts what the hub turned away or could not keep.
+type Stats struct {
+	Refused uint64 // connections beyond the limits on strangers
+	Dropped uint64 // messages to nodes that read too slowly
+}
+
+// Stats returns the counts since New.
+func (h *Hub) Stats() Stats { return Stats{h.refused.Load(), h.board.dropped.Load()} }

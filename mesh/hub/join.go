@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
@@ -32,7 +33,7 @@ type JoinRequest struct {
 	// Check may refuse the network before a use of the token is spent: it sees
 	// what the pinned root certificate says. Nil accepts.
 	Check func(peer.Network) error
-	Dial  dialFunc         // nil: net.Dialer
+	Dial  dialFunc         // nil: a net.Dialer, with small segments
 	Now   func() time.Time // nil: time.Now
 }
 
@@ -44,46 +45,86 @@ type JoinResult struct {
 	Hubs    []string
 }
 
-// Join asks the token's hubs, one after the other, to admit a node. A hub that
-// answers decides; the next is asked only where one cannot be reached.
+// Join asks the token's hubs, one after the other, to admit a node. The first
+// that answers decides; the next is asked where one cannot be reached, proves to
+// be no hub of the network, or falls silent: asking again with the same keys
+// spends no second use of the token. Errors are one line; those that a hub gives
+// are ErrTokenUsed and the like.
 func Join(ctx context.Context, req JoinRequest) (JoinResult, error) {
+	if err := cert.ValidLabel(req.Name); err != nil {
+		return JoinResult{}, err
+	}
 	if req.Dial == nil {
 		req.Dial = dialer()
 	}
 	if req.Now == nil {
 		req.Now = time.Now
 	}
-	var unreachable []error
+	var failed error
 	for _, addr := range req.Token.Hubs {
-		conn, err := req.Dial(ctx, "tcp", addr)
-		if err != nil {
-			unreachable = append(unreachable, cannotReach(addr, err))
-			continue
+		res, err := req.ask(ctx, addr)
+		var no *noAnswer
+		switch {
+		case ctx.Err() != nil:
+			return JoinResult{}, fmt.Errorf("hub: join: %w", ctx.Err())
+		case !errors.As(err, &no):
+			return res, err
+		case failed == nil:
+			failed = err
+		default:
+			failed = fmt.Errorf("%w; %w", failed, err)
 		}
-		res, err := req.ask(ctx, conn, addr)
-		conn.Close()
-		return res, err
 	}
-	return JoinResult{}, errors.Join(unreachable...)
+	return JoinResult{}, failed
 }
+
+// noAnswer is an error that another hub may not have.
+type noAnswer struct{ error }
+
+func (e *noAnswer) Unwrap() error { return e.error }
 
 // cannotReach says in one line that a hub does not answer.
 func cannotReach(addr string, err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
-		err = op.Err
-	}
-	return fmt.Errorf("hub: cannot reach %s (tcp: %w); check the address, firewalls on the way, and that meshd runs there", addr, err)
+	return fmt.Errorf("hub: cannot reach %s (tcp: %w); check the address, firewalls on the way, and that meshd runs there", addr, bare(err))
 }
 
-// ask joins through one connection.
-func (req JoinRequest) ask(ctx context.Context, raw net.Conn, addr string) (JoinResult, error) {
+// bare strips from a network error what the reader knows or does not care for:
+// the operation and the ports, which differ from attempt to attempt.
+func bare(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Err != nil {
+		return op.Err
+	}
+	return err
+}
+
+// noHub says in one line why what answers at addr is not taken for a hub.
+func noHub(addr string, err error) error {
+	var garbage tls.RecordHeaderError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, cert.ErrUntrusted), errors.Is(err, cert.ErrExpired), errors.Is(err, cert.ErrNotYetValid):
+		return fmt.Errorf("hub: %s: %w", addr, err)
+	case errors.As(err, &garbage):
+		return fmt.Errorf("hub: %s does not speak TLS, so it is no hub; check the address and port", addr)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("hub: %s takes connections but says nothing for %v; check that the address is a hub's and that meshd runs well there", addr, exchangeTime)
+	}
+	return fmt.Errorf("hub: %s broke off before it had proven to be a hub (%w); check the address and port, or try again", addr, bare(err))
+}
+
+// ask joins through one hub.
+func (req JoinRequest) ask(ctx context.Context, addr string) (JoinResult, error) {
+	raw, err := req.Dial(ctx, "tcp", addr)
+	if err != nil {
+		return JoinResult{}, &noAnswer{cannotReach(addr, err)}
+	}
+	defer raw.Close()
 	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Now()) })
 	defer stop()
 	raw.SetDeadline(time.Now().Add(exchangeTime))
 	conn := tls.Client(raw, cert.PinnedTLSConfig(req.Token.Root, req.Now, alpnJoin))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return JoinResult{}, fmt.Errorf("hub: %s does not prove to be a hub of network %s: %w", addr, req.Token.Network, err)
+		return JoinResult{}, &noAnswer{noHub(addr, err)}
 	}
 	certs := conn.ConnectionState().PeerCertificates
 	network, err := cert.NetworkOf(certs[len(certs)-1].Raw)
@@ -95,34 +136,42 @@ func (req JoinRequest) ask(ctx context.Context, raw net.Conn, addr string) (Join
 			return JoinResult{}, err
 		}
 	}
-	challenge, err := expect(conn, typeChallenge)
+	challenge, err := expect(conn, typeChallenge, maxJoinFrame)
 	if err != nil {
-		return JoinResult{}, fmt.Errorf("hub: %s: %w", addr, err)
+		return JoinResult{}, brokenOff(addr, err)
 	}
 	m, err := req.answer(challenge)
 	if err != nil {
 		return JoinResult{}, err
 	}
 	if err := writeMessage(conn, m); err != nil {
-		return JoinResult{}, fmt.Errorf("hub: %s: %w", addr, err)
+		return JoinResult{}, brokenOff(addr, err)
 	}
-	welcome, err := expect(conn, typeWelcome)
+	welcome, err := expect(conn, typeWelcome, maxJoinFrame)
 	if err != nil {
-		return JoinResult{}, fmt.Errorf("hub: %s: %w", addr, err)
+		return JoinResult{}, brokenOff(addr, err)
 	}
 	return req.accept(network, welcome)
 }
 
+// brokenOff tells a hub's refusal, which decides, from its silence.
+func brokenOff(addr string, err error) error {
+	if no := (*refusal)(nil); errors.As(err, &no) {
+		return fmt.Errorf("hub: %s: %w", addr, err)
+	}
+	return &noAnswer{fmt.Errorf("hub: %s broke off while it was asked to admit this node (%w); try again", addr, bare(err))}
+}
+
 // expect reads a message of one type, or the error that came instead.
-func expect(conn net.Conn, typ string) (message, error) {
-	m, err := readMessage(conn, maxJoinFrame)
+func expect(conn net.Conn, typ string, limit int) (message, error) {
+	m, err := readMessage(conn, limit)
 	switch {
 	case err != nil:
 		return m, err
 	case m.Type == typeError:
 		return m, m.err()
 	case m.Type != typ:
-		return m, fmt.Errorf("it says %q where %q is due", m.Type, typ)
+		return m, fmt.Errorf("it says %.20q where %q is due", m.Type, typ)
 	}
 	return m, nil
 }
@@ -147,25 +196,16 @@ func (req JoinRequest) accept(network peer.Network, m message) (JoinResult, erro
 	if err != nil {
 		return JoinResult{}, fmt.Errorf("hub: the certificate it issued: %w", err)
 	}
-	if n.ID != req.Keys.ID() || !n.SignKey.Equal(req.Keys.Public()) {
-		return JoinResult{}, errors.New("hub: the certificate it issued is not for this node's keys")
+	if n.ID != req.Keys.ID() || !n.SignKey.Equal(req.Keys.Public()) || n.Name != req.Name {
+		return JoinResult{}, errors.New("hub: the certificate it issued is not for this node's keys and name")
 	}
-	hubs := req.Token.Hubs
+	hubs := slices.Clone(req.Token.Hubs)
 	for _, h := range m.Hubs {
-		if token.ValidHub(h) == nil && len(hubs) < 8 && !contains(hubs, h) {
+		if token.ValidHub(h) == nil && len(hubs) < token.MaxHubs && !slices.Contains(hubs, h) {
 			hubs = append(hubs, h)
 		}
 	}
 	return JoinResult{Node: n, Network: network, Chain: m.Chain, Hubs: hubs}, nil
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // agree is X25519.
@@ -212,13 +252,14 @@ func (h *Hub) admission(conn net.Conn) error {
 	if err := writeMessage(conn, challenge); err != nil {
 		return err
 	}
-	m, err := expect(conn, typeJoin)
+	m, err := expect(conn, typeJoin, maxNodeFrame)
 	if err != nil {
 		return err
 	}
 	welcome, err := h.judge(ephemeral, challenge, m)
 	if err != nil {
-		return errors.Join(err, writeMessage(conn, errorMessage(err)))
+		_ = writeMessage(conn, errorMessage(err)) // why it was refused says more than that it left
+		return err
 	}
 	return writeMessage(conn, welcome)
 }

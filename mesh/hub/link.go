@@ -20,6 +20,8 @@ const (
 	redialMax   = 5 * time.Second
 	leaveTime   = time.Second
 	renewCheck  = time.Minute
+	maxSkew     = 5 * time.Minute // of clocks, before it is worth a word
+	maxPosted   = 128             // signals that wait for the connection: those of a node that starts among many
 )
 
 // link is the client's side of the session with one hub.
@@ -27,15 +29,14 @@ type link struct {
 	c    *Client
 	addr string
 
-	mu    sync.Mutex // guards what follows
-	state SessionInfo
-	conn  *tls.Conn // nil while down
-
-	writing chan struct{} // size 1: holds the right to write to conn
+	mu     sync.Mutex // guards what follows
+	state  SessionInfo
+	out    chan message // the session's signals; nil while down
+	pinged time.Time    // when the last ping went out
 }
 
 func newLink(c *Client, addr string) *link {
-	l := &link{c: c, addr: addr, writing: make(chan struct{}, 1)}
+	l := &link{c: c, addr: addr}
 	l.state = SessionInfo{Addr: addr, Since: c.cfg.Now(), Err: errors.New("not connected yet")}
 	return l
 }
@@ -46,45 +47,44 @@ func (l *link) info() SessionInfo {
 	return l.state
 }
 
-// set notes that the session is up with conn, or down with nil because of err.
-func (l *link) set(conn *tls.Conn, err error) {
+// up notes that the session with the named hub takes messages from out.
+func (l *link) up(name string, out chan message) {
 	l.mu.Lock()
-	changed := (conn != nil) != l.state.Up || l.state.Err == nil != (err == nil)
-	l.conn = conn
-	if (conn != nil) != l.state.Up {
+	l.out = out
+	l.state = SessionInfo{Addr: l.addr, Name: name, Up: true, Since: l.c.cfg.Now()}
+	l.mu.Unlock()
+	l.c.cfg.Events.Session(l.addr, true, nil)
+}
+
+// down notes that there is no session, because of err. It passes on only news.
+func (l *link) down(err error) {
+	l.mu.Lock()
+	was := l.state
+	if was.Up {
 		l.state.Since = l.c.cfg.Now()
 	}
-	l.state.Up, l.state.Err = conn != nil, err
+	l.out, l.state.Up, l.state.RTT, l.state.Err = nil, false, 0, err
 	l.mu.Unlock()
-	if changed {
-		l.c.cfg.Events.Session(l.addr, conn != nil, err)
+	if was.Up || was.Err == nil || err == nil || was.Err.Error() != err.Error() {
+		l.c.cfg.Events.Session(l.addr, false, err)
 	}
 }
 
-// post writes a message, if the session is up.
-func (l *link) post(ctx context.Context, m message) error {
+// post queues a message, if the session is up and has room.
+func (l *link) post(m message) error {
 	l.mu.Lock()
-	conn := l.conn
+	out := l.out
 	l.mu.Unlock()
-	if conn == nil {
+	if out == nil {
 		return ErrNoHub
 	}
 	select {
-	case l.writing <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	case out <- m:
+		return nil
+	default:
+		l.c.dropped.Add(1)
+		return fmt.Errorf("hub: %s takes signals too slowly", l.addr)
 	}
-	defer func() { <-l.writing }()
-	deadline := time.Now().Add(writeTime)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	conn.SetWriteDeadline(deadline)
-	err := writeMessage(conn, m)
-	if err != nil { // TLS cannot go on after a write that failed
-		conn.NetConn().Close()
-	}
-	return err
 }
 
 // run dials again and again until ctx ends.
@@ -93,10 +93,10 @@ func (l *link) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := l.session(ctx)
-		l.set(nil, err)
 		if ctx.Err() != nil {
-			return
+			err = ctx.Err()
 		}
+		l.down(err)
 		if time.Since(began) > redialMax {
 			pause = redialFirst // it had worked
 		}
@@ -108,9 +108,13 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// session dials and serves one session, and says why it ended.
+// session dials and serves one session, and says why it ended. A certificate
+// that does not hold is found here: the hub could not say more than no.
 func (l *link) session(ctx context.Context) error {
 	cfg := &l.c.cfg
+	if _, err := cert.Verify(cfg.Chain(), cfg.Network.Root, cfg.Now()); err != nil {
+		return err
+	}
 	raw, err := cfg.Dial(ctx, "tcp", l.addr)
 	if err != nil {
 		return cannotReach(l.addr, err)
@@ -120,135 +124,206 @@ func (l *link) session(ctx context.Context) error {
 	hctx, cancel := context.WithTimeout(ctx, exchangeTime)
 	defer cancel()
 	if err := conn.HandshakeContext(hctx); err != nil {
-		return fmt.Errorf("hub: %s: %w", l.addr, err)
+		return noHub(l.addr, err)
 	}
 	hub, _, err := cert.NodeOf(conn.ConnectionState(), cfg.Network.Root, cfg.Now())
 	if err != nil {
 		return err
 	}
 	if !hub.Roles.Has(peer.RoleHub) {
-		return fmt.Errorf("hub: %s is %s, which is no hub", l.addr, hub.Name)
-	}
-	raw.SetWriteDeadline(time.Now().Add(writeTime))
-	if err := writeMessage(conn, message{Type: typeAnnounce, Advertise: cfg.Advertise, Cores: cfg.Cores}); err != nil {
-		return err
+		return fmt.Errorf("hub: %s is %s, which is no hub; check the hub's address", l.addr, hub.Name)
 	}
 	return l.serve(ctx, conn, hub.Name)
 }
 
-// serve reads until the session ends; another goroutine pings, renews, and says
-// goodbye when ctx ends.
+// serve reads until the session ends; another goroutine writes, and ends the
+// session when ctx ends.
 func (l *link) serve(ctx context.Context, conn *tls.Conn, name string) error {
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var tending sync.WaitGroup
-	tending.Add(1)
+	out := make(chan message, maxPosted)
+	var writer sync.WaitGroup
+	writer.Add(1)
 	go func() { // ends with sctx, or with ctx after the goodbye
-		defer tending.Done()
-		l.tend(ctx, sctx)
+		defer writer.Done()
+		l.write(ctx, sctx, conn, out)
 	}()
-	err := l.listen(conn, name)
+	e := ear{l: l, conn: conn, hub: name, out: out}
+	err := e.listen()
 	cancel()
-	tending.Wait()
+	writer.Wait()
 	return err
 }
 
-// tend keeps the session alive, and ends it when ctx ends.
-func (l *link) tend(ctx, session context.Context) {
+// write owns the writing half of conn: it announces the node, sends what is
+// posted, pings, asks for renewals, and says goodbye when ctx ends. It closes
+// conn when it cannot write or has said goodbye, which ends the reader.
+func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan message) {
+	cfg := &l.c.cfg
+	stop := context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Now().Add(leaveTime)) })
+	defer stop()
 	ping, renew := time.NewTicker(pingEvery), time.NewTimer(renewCheck/2+rand.N(renewCheck))
 	defer ping.Stop()
 	defer renew.Stop()
-	for {
+	err := send(ctx, conn, message{Type: typeAnnounce, Advertise: cfg.Advertise, Cores: cfg.Cores})
+	if err == nil {
+		err = l.ping(ctx, conn)
+	}
+	for err == nil {
 		select {
 		case <-session.Done():
 			return
 		case <-ctx.Done():
-			lctx, cancel := context.WithTimeout(context.Background(), leaveTime)
-			_ = l.post(lctx, message{Type: typeLeave}) // the hub notices anyway when it fails
-			cancel()
-			l.mu.Lock()
-			if l.conn != nil {
-				l.conn.NetConn().Close()
-			}
-			l.mu.Unlock()
-			<-session.Done()
-			return
+			_ = send(ctx, conn, message{Type: typeLeave}) // the hub notices anyway when it fails
+			err = ctx.Err()
+		case m := <-out:
+			err = send(ctx, conn, m)
 		case <-ping.C:
-			_ = l.post(session, message{Type: typePing, Time: time.Now()}) // a failure ends the reader
+			err = l.ping(ctx, conn)
 		case <-renew.C:
-			if l.due() {
-				_ = l.post(session, message{Type: typeRenew})
+			if n, ierr := cert.Inspect(cfg.Chain(), cfg.Network.Root); ierr == nil && !cfg.Now().Before(halfLife(n)) {
+				err = send(ctx, conn, message{Type: typeRenew})
 			}
 			renew.Reset(renewCheck/2 + rand.N(renewCheck))
 		}
 	}
+	conn.NetConn().Close()
 }
 
-// due reports whether the certificate has lived half of its life.
-func (l *link) due() bool {
-	cfg := &l.c.cfg
-	n, err := cert.Inspect(cfg.Chain(), cfg.Network.Root)
-	return err == nil && cfg.Now().After(n.NotBefore.Add(n.NotAfter.Sub(n.NotBefore)/2))
+func (l *link) ping(ctx context.Context, conn *tls.Conn) error {
+	now := time.Now()
+	l.mu.Lock()
+	l.pinged = now
+	l.mu.Unlock()
+	return send(ctx, conn, message{Type: typePing, Time: now})
+}
+
+// send writes a message within a time that is short once ctx has ended, whether
+// that was before or comes while it writes.
+func send(ctx context.Context, conn *tls.Conn, m message) error {
+	conn.SetWriteDeadline(time.Now().Add(writeTime))
+	if ctx.Err() != nil {
+		conn.SetWriteDeadline(time.Now().Add(leaveTime))
+	}
+	return writeMessage(conn, m)
+}
+
+// ear is the reader of one session. It believes nothing but certificates.
+type ear struct {
+	l    *link
+	conn *tls.Conn
+	hub  string
+	out  chan message
+
+	up   bool
+	recs []peer.Record // of a set whose end is still to come
+	full bool          // that set replaces all
 }
 
 // listen takes the hub's messages. The session counts as up with the first.
-func (l *link) listen(conn *tls.Conn, name string) error {
-	up := false
+func (e *ear) listen() error {
 	for {
-		conn.SetReadDeadline(time.Now().Add(silentFor))
-		m, err := readMessage(conn, maxControlFrame)
-		var timeout net.Error
-		switch {
-		case errors.As(err, &timeout) && timeout.Timeout():
-			return fmt.Errorf("hub: %s has been silent for %v", l.addr, silentFor)
-		case err != nil:
-			return fmt.Errorf("hub: %s ended the session: %w", l.addr, err)
-		case m.Type == typeError && !up:
-			return fmt.Errorf("hub: %s: %w", l.addr, m.err())
+		e.conn.SetReadDeadline(time.Now().Add(silentFor))
+		m, err := readMessage(e.conn, maxControlFrame)
+		if err != nil {
+			return ended(e.l.addr, err)
 		}
-		if !up {
-			up = true
-			l.mu.Lock()
-			l.state.Name = name
-			l.mu.Unlock()
-			l.set(conn, nil)
+		if m.Type == typeError && !e.up {
+			if m.Revoked != nil {
+				e.revoked(*m.Revoked)
+			}
+			return fmt.Errorf("hub: %s: %w", e.l.addr, m.err())
 		}
-		l.take(conn, m)
+		if !e.up {
+			e.up = true
+			e.l.up(e.hub, e.out)
+		}
+		if err := e.take(m); err != nil {
+			return err
+		}
 	}
 }
 
+// ended says in one line why a session that had begun is over.
+func ended(addr string, err error) error {
+	var timeout net.Error
+	var op *net.OpError
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("hub: %s has been silent for %v", addr, silentFor)
+	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert
+		return fmt.Errorf("hub: %s refuses this node's certificate (%w); check the clock of this node and of the hub, or join again with a new token", addr, op.Err)
+	}
+	return fmt.Errorf("hub: %s ended the session: %w", addr, bare(err))
+}
+
 // take acts on one message.
-func (l *link) take(conn *tls.Conn, m message) {
-	ev, cfg := &l.c.cfg.Events, &l.c.cfg
+func (e *ear) take(m message) error {
+	ev, cfg := &e.l.c.cfg.Events, &e.l.c.cfg
 	switch m.Type {
+	case typeHello:
+		if skew := m.Time.Sub(cfg.Now()); skew.Abs() > maxSkew {
+			e.l.c.log.Warn("the clocks differ; set this node's or the hub's", "hub", e.hub, "ahead", skew.Round(time.Second))
+		}
 	case typeRecords:
-		ev.Records(l.addr, m.Full, l.believe(m.Records))
+		return e.records(m)
 	case typeSignal:
 		if m.Peer != nil && len(m.Data) <= peer.MaxSignal {
 			ev.Signal(*m.Peer, m.Data)
 		}
 	case typeGrant:
-		if ap, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
-			ev.Grant(l.addr, ap, m.Grant)
+		if ap, err := netip.ParseAddrPort(e.conn.RemoteAddr().String()); err == nil {
+			ev.Grant(e.l.addr, ap, m.Grant)
 		}
 	case typeChain:
-		if n, err := cert.Verify(m.Chain, cfg.Network.Root, cfg.Now()); err == nil && n.ID == cfg.Self.ID {
+		n, err := cert.Verify(m.Chain, cfg.Network.Root, cfg.Now())
+		switch {
+		case err != nil || n.ID != cfg.Self.ID:
+			e.l.c.bad.Add(1)
+		case newer(m.Chain, cfg.Chain()):
 			ev.Chain(m.Chain)
-		} else {
-			l.c.bad.Add(1)
 		}
 	case typeRevoked:
-		if m.Revoked != nil && m.Revoked.Verify(cfg.Network.Root, cfg.Now()) == nil {
-			ev.Revoked(*m.Revoked)
-		} else {
-			l.c.bad.Add(1)
+		if m.Revoked != nil {
+			e.revoked(*m.Revoked)
 		}
 	case typePong:
-		l.mu.Lock()
-		l.state.RTT = time.Since(m.Time)
-		l.mu.Unlock()
+		e.l.mu.Lock()
+		if m.Time.Equal(e.l.pinged) {
+			e.l.state.RTT = time.Since(e.l.pinged)
+		}
+		e.l.mu.Unlock()
 	case typeError:
-		l.c.log.Debug("hub says", "hub", l.addr, "text", m.err())
+		e.l.c.log.Debug("hub says", "hub", e.l.addr, "text", m.err())
 	}
+	return nil
+}
+
+func (e *ear) revoked(r cert.Revocation) {
+	cfg := &e.l.c.cfg
+	if r.Verify(cfg.Network.Root, cfg.Now()) != nil {
+		e.l.c.bad.Add(1)
+		return
+	}
+	cfg.Events.Revoked(r)
+}
+
+// records gathers a set that comes in several frames and passes it on whole:
+// half of a set that replaces all would take the other half away.
+func (e *ear) records(m message) error {
+	if m.Full {
+		e.recs, e.full = nil, true
+	}
+	if len(e.recs)+len(m.Records) > maxRecords {
+		return fmt.Errorf("hub: %s tells of more than %d nodes at once", e.l.addr, maxRecords)
+	}
+	e.recs = append(e.recs, e.l.believe(m.Records)...)
+	if m.More {
+		return nil
+	}
+	recs, full := e.recs, e.full
+	e.recs, e.full = nil, false
+	e.l.c.cfg.Events.Records(e.l.addr, full, recs)
+	return nil
 }
 
 // believe keeps the records that can be verified.

@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -17,6 +17,12 @@ const (
 	silentFor   = 25 * time.Second // then a session counts as dead
 	writeTime   = 10 * time.Second // for one frame; a reader slower than that is cut off
 	maxOutgoing = 256              // messages that wait for one node; more are dropped and counted
+	reserved    = 16               // places of those that only the hub's own messages may take
+	coalesce    = 50 * time.Millisecond
+
+	// How fast a node may talk, in messages: beyond it TCP holds the node back.
+	talkPerSec = rate.Limit(500)
+	talkBurst  = 1000
 )
 
 // session is the hub's end of one node's control session.
@@ -26,12 +32,16 @@ type session struct {
 	board *board
 	conn  *tls.Conn
 	wake  chan struct{} // size 1: there is something to send
-	drops atomic.Uint64
+	told  int           // revocations sent; the writer's own
 
-	mu    sync.Mutex
+	mu    sync.Mutex           // guards what follows
 	out   []message            // bounded by maxOutgoing
 	dirty map[peer.ID]struct{} // records to send
 	full  bool                 // the next records replace all
+}
+
+func newSession(b *board, n peer.Node, conn *tls.Conn) *session {
+	return &session{id: n.ID, node: n, board: b, conn: conn, wake: make(chan struct{}, 1), dirty: map[peer.ID]struct{}{}}
 }
 
 func (s *session) poke() {
@@ -49,39 +59,47 @@ func (s *session) changed(id peer.ID) {
 	s.poke()
 }
 
-// gone has a record sent that the board no longer holds.
-func (s *session) gone(r record) {
+// post queues a message, or drops and counts it when the queue is full. What
+// nodes send each other cannot crowd out what the hub has to say.
+func (s *session) post(m message) {
+	room := maxOutgoing
+	if m.Type != typeGrant && m.Type != typeChain {
+		room -= reserved
+	}
 	s.mu.Lock()
-	delete(s.dirty, r.ID)
-	s.mu.Unlock()
-	s.post(message{Type: typeRecords, Records: []record{{ID: r.ID, Removed: true}}})
-}
-
-// post queues a message. It reports false, and counts, when the queue is full.
-func (s *session) post(m message) bool {
-	s.mu.Lock()
-	full := len(s.out) >= maxOutgoing
+	full := len(s.out) >= room
 	if !full {
 		s.out = append(s.out, m)
 	}
 	s.mu.Unlock()
 	if full {
-		s.drops.Add(1)
-		return false
+		s.board.dropped.Add(1)
+		return
 	}
 	s.poke()
-	return true
 }
 
 // end closes the connection under both goroutines.
 func (s *session) end() { s.conn.NetConn().Close() }
 
-// take returns everything that is to be sent now.
+// urgent reports whether something waits that is not worth waiting for more.
+func (s *session) urgent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.out) > 0 || s.full
+}
+
+// take returns everything that is to be sent now: revocations first, then
+// records, so that signals come after what is known of who sent them.
 func (s *session) take() (msgs []message) {
 	s.mu.Lock()
 	out, dirty, full := s.out, s.dirty, s.full
 	s.out, s.dirty, s.full = nil, map[peer.ID]struct{}{}, false
 	s.mu.Unlock()
+	for _, r := range s.board.revocations(s.told) {
+		msgs = append(msgs, message{Type: typeRevoked, Revoked: &r})
+		s.told++
+	}
 	var recs []record
 	for id := range dirty {
 		if r, ok := s.board.record(id); ok {
@@ -90,21 +108,32 @@ func (s *session) take() (msgs []message) {
 	}
 	for len(recs) > 0 || full {
 		n := min(len(recs), recordsPerFrame)
-		msgs = append(msgs, message{Type: typeRecords, Full: full, Records: recs[:n]})
+		msgs = append(msgs, message{Type: typeRecords, Full: full, More: n < len(recs), Records: recs[:n]})
 		recs, full = recs[n:], false
 	}
 	return append(msgs, out...)
 }
 
-// write sends until the connection fails or ctx ends.
+// write sends until the connection fails or ctx ends. Records that change wait
+// for others to go with them; the hub of a network that starts would otherwise
+// send as many frames as there are pairs.
 func (s *session) write(ctx context.Context) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
+	var later <-chan time.Time
 	for {
 		var msgs []message
 		select {
 		case <-s.wake:
-			msgs = s.take()
+			if !s.urgent() {
+				if later == nil {
+					later = time.After(coalesce)
+				}
+				continue
+			}
+			later, msgs = nil, s.take()
+		case <-later:
+			later, msgs = nil, s.take()
 		case now := <-ping.C:
 			msgs = []message{{Type: typePing, Time: now}}
 		case <-ctx.Done():
@@ -129,30 +158,33 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 	}
 	conn.SetDeadline(time.Now().Add(exchangeTime))
 	if err := h.ledger.good(n.ID); err != nil {
-		return writeMessage(conn, errorMessage(err))
+		return h.turnAway(conn, n.ID)
 	}
-	first, err := readMessage(conn, maxJoinFrame)
+	first, err := readMessage(conn, maxNodeFrame)
 	if err != nil {
 		return err
 	}
-	if first.Type != typeAnnounce || len(first.Advertise) > 255 || first.Cores < 0 {
-		return fmt.Errorf("hub: %s announces nothing sensible", n.Name)
+	if err := first.checkAnnounce(); err != nil {
+		_ = writeMessage(conn, errorMessage(err)) // why it was refused says more than that it left
+		return err
+	}
+	s := newSession(h.board, n, conn)
+	s.post(message{Type: typeHello, Name: h.cfg.Self.Name, Time: h.cfg.Now(), Hubs: h.cfg.Advertise})
+	old, ok := h.board.attach(s, chain, first.Advertise, first.Cores)
+	if !ok {
+		return h.turnAway(conn, n.ID)
+	}
+	defer h.board.detach(s)
+	if old != nil {
+		h.log.Info("a newer session takes over", "peer", n.Name, "from", conn.RemoteAddr(), "before", old.conn.RemoteAddr())
+		old.end()
+	}
+	h.grant(s)
+	if r, _ := h.board.record(n.ID); newer(r.Chain, chain) {
+		s.post(message{Type: typeChain, Chain: r.Chain}) // a renewal that it did not get
 	}
 	authenticated()
 	conn.SetDeadline(time.Time{})
-	s := &session{id: n.ID, node: n, board: h.board, conn: conn, wake: make(chan struct{}, 1), dirty: map[peer.ID]struct{}{}, full: true}
-	for _, id := range h.board.all() {
-		s.changed(id)
-	}
-	s.post(message{Type: typeHello, Name: h.cfg.Self.Name, Time: h.cfg.Now(), Hubs: h.cfg.Advertise})
-	h.grant(s)
-	if old := h.board.open(s, chain, first.Advertise, first.Cores); old != nil {
-		old.end()
-	}
-	defer h.board.close(s)
-	if err := h.tellRevocations(s); err != nil {
-		return err
-	}
 	h.log.Info("connected", "peer", n.Name, "from", conn.RemoteAddr())
 	wctx, cancel := context.WithCancel(ctx)
 	var writer sync.WaitGroup
@@ -161,7 +193,7 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 		defer writer.Done()
 		s.write(wctx)
 	}()
-	err = h.listen(s)
+	err = h.listen(wctx, s)
 	cancel()
 	s.end()
 	writer.Wait()
@@ -169,7 +201,25 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 	return nil
 }
 
-// grant gives a node leave to use the relay beside this hub.
+// turnAway tells a node why it may not take part, with the proof if it was
+// revoked.
+func (h *Hub) turnAway(conn *tls.Conn, id peer.ID) error {
+	err := h.ledger.good(id)
+	if err == nil { // admitted again this very moment
+		err = fmt.Errorf("%w: try again", ErrRefused)
+	}
+	m := errorMessage(err)
+	for _, r := range h.board.revocations(0) {
+		if r.ID == id {
+			m.Revoked = &r
+		}
+	}
+	return writeMessage(conn, m)
+}
+
+// grant gives a node leave to use the relay beside this hub. The node may be
+// revoked or removed meanwhile; that comes to the board first and to the relay
+// then, so one of the two ends the grant.
 func (h *Hub) grant(s *session) {
 	if h.cfg.Relay == nil {
 		return
@@ -179,24 +229,28 @@ func (h *Hub) grant(s *session) {
 		h.log.Warn("relay", "peer", s.node.Name, "err", err)
 		return
 	}
+	if !h.board.good(s.id) {
+		h.cfg.Relay.Revoke(s.id)
+		return
+	}
 	s.post(message{Type: typeGrant, Grant: g})
 }
 
-func (h *Hub) tellRevocations(s *session) error {
-	list, err := h.ledger.revocations(h.cfg.Now())
-	for _, r := range list {
-		s.post(message{Type: typeRevoked, Revoked: &r})
-	}
-	return err
-}
-
-// listen takes a node's messages until it leaves or is lost.
-func (h *Hub) listen(s *session) error {
+// listen takes a node's messages until it leaves, is lost, or its certificate
+// expires.
+func (h *Hub) listen(ctx context.Context, s *session) error {
+	pace := rate.NewLimiter(talkPerSec, talkBurst)
 	for {
 		s.conn.SetReadDeadline(time.Now().Add(silentFor))
-		m, err := readMessage(s.conn, maxJoinFrame)
+		m, err := readMessage(s.conn, maxNodeFrame)
 		if err != nil {
 			return err
+		}
+		if err := pace.Wait(ctx); err != nil {
+			return err
+		}
+		if h.cfg.Now().After(s.node.NotAfter) {
+			return fmt.Errorf("hub: node %s's certificate has expired", s.node.Name)
 		}
 		switch m.Type {
 		case typeSignal:
@@ -223,9 +277,10 @@ func (h *Hub) forward(s *session, m message) {
 	s.post(message{Type: typeError, Peer: m.Peer, Code: "absent", Text: "the peer is not connected to this hub"})
 }
 
-// renew gives a node a new certificate.
+// renew gives a node a new certificate, or again the one it has, if that has not
+// lived half of its life.
 func (h *Hub) renew(s *session) {
-	chain, err := h.ledger.renew(s.id, h.cfg.Now())
+	chain, fresh, err := h.ledger.renew(s.id, h.cfg.Now())
 	if err != nil {
 		s.post(errorMessage(err))
 		return
@@ -236,7 +291,9 @@ func (h *Hub) renew(s *session) {
 		return
 	}
 	s.node = n
-	h.board.enter(n, chain)
 	s.post(message{Type: typeChain, Chain: chain})
-	h.grant(s)
+	if fresh {
+		h.board.enter(n, chain)
+		h.grant(s)
+	}
 }

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/token"
 )
 
 // Protocols on a hub's TCP port, told apart by ALPN. Both carry frames inside
@@ -21,10 +24,16 @@ const (
 	alpnControl = "mesh-control/1"
 )
 
+// Limits of what is said. What strangers and nodes may say is small, since JSON
+// can take many times its length in memory.
 const (
-	maxJoinFrame    = 64 << 10
-	maxControlFrame = 1 << 20
-	recordsPerFrame = 64 // three certificates of about 700 bytes each, in base64, twice over
+	maxNodeFrame    = 16 << 10 // node → hub: a signal in base64 is the longest
+	maxJoinFrame    = 64 << 10 // hub → joiner
+	maxControlFrame = 1 << 20  // hub → node
+	recordsPerFrame = 64       // three certificates of about 700 bytes each, in base64, twice over
+	maxRecords      = 1 << 17  // in one set
+	maxCores        = 1 << 16  // of one node
+	maxText         = 512      // of an error, in bytes
 )
 
 // Types of messages. Join, in this order:
@@ -36,7 +45,7 @@ const (
 // Control, in any order:
 //
 //	hub → node  hello      who the hub is
-//	            records    all (full, then more of it) or what changed
+//	            records    all (full) or what changed; more: the next frame goes on
 //	            signal     from a peer
 //	            grant      leave to use this hub's relay
 //	            chain      a renewed certificate
@@ -82,7 +91,8 @@ type message struct {
 	Hubs  []string `json:"hubs,omitempty"`
 
 	// records
-	Full    bool     `json:"full,omitempty"` // replaces what was known; further frames add
+	Full    bool     `json:"full,omitempty"` // replaces what was known
+	More    bool     `json:"more,omitempty"` // the next records belong to the same set
 	Records []record `json:"records,omitempty"`
 
 	// signal
@@ -136,18 +146,35 @@ func errorMessage(err error) message {
 	return m
 }
 
-// err turns an error message back into an error of the same kind.
+// err turns an error message back into an error of the same kind, in one line
+// that does nothing to a terminal.
 func (m message) err() error {
-	const most = 512
-	text := m.Text
-	if len(text) > most {
-		text = text[:most]
-	}
+	text := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, m.Text[:min(len(m.Text), maxText)])
 	kind := codes[m.Code]
 	if kind == nil {
 		kind = ErrRefused
 	}
 	return &refusal{kind, text}
+}
+
+// checkAnnounce reports what is wrong with a node's first message.
+func (m message) checkAnnounce() error {
+	switch {
+	case m.Type != typeAnnounce:
+		return fmt.Errorf("%w: it says %.20q where %q is due", ErrRefused, m.Type, typeAnnounce)
+	case m.Cores < 0 || m.Cores > maxCores:
+		return fmt.Errorf("%w: a node has up to %d processors, not %d", ErrRefused, maxCores, m.Cores)
+	case m.Advertise != "":
+		if err := token.ValidHub(m.Advertise); err != nil {
+			return fmt.Errorf("%w: advertise: %w", ErrRefused, err)
+		}
+	}
+	return nil
 }
 
 // writeMessage writes one frame in one Write.
@@ -198,8 +225,7 @@ func decodeMessage(b []byte) (message, error) {
 // revoked or removed needs no certificate that still holds.
 func (r record) verified(root peer.Fingerprint, now time.Time) (peer.Record, error) {
 	out := peer.Record{Chain: r.Chain, Up: r.Up, Advertise: r.Advertise, Cores: r.Cores, Revoked: r.Revoked, Removed: r.Removed}
-	const most = 255
-	if len(r.Advertise) > most || r.Cores < 0 {
+	if r.Advertise != "" && token.ValidHub(r.Advertise) != nil || r.Cores < 0 || r.Cores > maxCores {
 		return out, errors.New("hub: record: out of bounds")
 	}
 	if r.Removed {
