@@ -86,7 +86,7 @@ func (m *Mesh) tick(now time.Time) {
 	}
 	for _, r := range m.loop.remotes {
 		if sample && m.sample(now, r) {
-			continue // evicted
+			continue // evicted, or its certificate has expired
 		}
 		m.serve(now, r)
 	}
@@ -196,6 +196,7 @@ func (m *Mesh) RecordsChanged() {
 				m.forget(r)
 				continue
 			}
+			r.node = rec.Node // renewed, perhaps
 			m.resolveAdvertised(r, rec)
 		}
 	})

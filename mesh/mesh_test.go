@@ -241,6 +241,33 @@ func TestRevokedIsCutOff(t *testing.T) {
 	}
 }
 
+// TestExpiredIsCutOff: WireGuard never looks at certificates; the mesh does.
+func TestExpiredIsCutOff(t *testing.T) {
+	na, ka := newIdentity(t, "a", 1)
+	nb, kb := newIdentity(t, "b", 2)
+	na.NotAfter = time.Now().Add(1500 * time.Millisecond)
+	a, b := start(t, na, ka, 0, nil), start(t, nb, kb, 0, nil)
+	a.knows(peer.Record{Node: nb, Up: true, Advertise: b.addr().String()})
+	b.knows(peer.Record{Node: na, Up: true})
+	a.tun.out <- packet(na.Addr4, nb.Addr4, "hello")
+	b.arrives(t, "hello", 3*time.Second)
+	deadline := time.After(5 * time.Second)
+	for {
+		peers, err := b.Peers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(peers) == 0 {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond): // between looks; the deadline decides
+		case <-deadline:
+			t.Fatal("an expired peer is still configured")
+		}
+	}
+}
+
 // TestUnknownAddress: packets to addresses nobody owns are counted, not fatal.
 func TestUnknownAddress(t *testing.T) {
 	a, b := pair(t)

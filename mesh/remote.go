@@ -102,7 +102,8 @@ func (m *Mesh) forget(r *remote) {
 }
 
 // sample notes whether the peer is being talked to. It reports whether the peer
-// was evicted, which happens to the long idle once there are many.
+// was dropped: because its certificate has ended and no newer one is known, or,
+// once there are many peers, because it has long been idle.
 func (m *Mesh) sample(now time.Time, r *remote) bool {
 	tx, rx := r.ep.txPackets.Load(), uint64(0)
 	for _, s := range r.sources {
@@ -112,6 +113,11 @@ func (m *Mesh) sample(now time.Time, r *remote) bool {
 		r.lastUsed = now
 	}
 	r.tx, r.rx = tx, rx
+	if !now.Before(r.node.NotAfter) {
+		m.log.Info("peer cut off: its certificate has expired", "node", r.node.Name, "expired", r.node.NotAfter)
+		m.forget(r)
+		return true
+	}
 	r.paths.use(now, now.Sub(r.lastUsed) < busyFor)
 	if now.Sub(r.lastUsed) > evictAfter && len(m.loop.remotes) > evictBusy {
 		m.forget(r)
