@@ -79,6 +79,7 @@ func (m *Mesh) wakeAt(t time.Time) {
 
 // tick does everything that is due.
 func (m *Mesh) tick(now time.Time) {
+	m.wakeups.Add(1)
 	m.loop.wake = time.Time{}
 	sample := now.Sub(m.loop.lastSample) >= sampleEvery
 	if sample {
@@ -107,7 +108,7 @@ func (m *Mesh) serve(now time.Time, r *remote) {
 	m.search(now, r)
 	m.wakeAt(r.paths.deadline())
 	m.wakeAt(r.hello.next())
-	m.wakeAt(r.nextSearch)
+	m.wakeAt(m.searchDue(r))
 }
 
 // rememberEvery spaces the writes of what is remembered.

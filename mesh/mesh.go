@@ -133,6 +133,7 @@ type Mesh struct {
 	flows   flows
 	strange *rate.Limiter // first contacts from unknown peers
 	dropped atomic.Uint64 // events the loop had no room for
+	wakeups atomic.Uint64 // times the loop woke by its clock
 	workers sync.WaitGroup
 
 	loop loopState // owned by Run

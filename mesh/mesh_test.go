@@ -268,6 +268,39 @@ func TestExpiredIsCutOff(t *testing.T) {
 	}
 }
 
+// TestLoopSleeps: a working pair wakes the loop a few times a second, not all
+// the time, with a finder and without.
+func TestLoopSleeps(t *testing.T) {
+	for _, finder := range []peer.Finder{nil, stubbornFinder{}} {
+		na, ka := newIdentity(t, "a", 1)
+		nb, kb := newIdentity(t, "b", 2)
+		use := func(c *Config) { c.Finder = finder }
+		a, b := start(t, na, ka, 0, use), start(t, nb, kb, 0, use)
+		a.knows(peer.Record{Node: nb, Up: true, Advertise: b.addr().String()})
+		b.knows(peer.Record{Node: na, Up: true}, peer.Record{Node: peer.Node{Name: "gone"}})
+		a.tun.out <- packet(na.Addr4, nb.Addr4, "hello")
+		b.arrives(t, "hello", 3*time.Second)
+		before := a.Stats().Wakeups + b.Stats().Wakeups
+		<-time.After(2 * time.Second) // the time is what is measured against
+		if n := a.Stats().Wakeups + b.Stats().Wakeups - before; n > 100 {
+			t.Errorf("finder %v: %d wake-ups of two loops in two seconds", finder, n)
+		}
+	}
+}
+
+// stubbornFinder searches until it is told to stop.
+type stubbornFinder struct{}
+
+func (stubbornFinder) Find(ctx context.Context, _ peer.ID, _ peer.Signal) (peer.Path, error) {
+	<-ctx.Done()
+	return nil, peer.ErrNoPath
+}
+
+func (stubbornFinder) Answer(ctx context.Context, _ peer.ID, _ []byte, _ peer.Signal) (peer.Path, error) {
+	<-ctx.Done()
+	return nil, peer.ErrNoPath
+}
+
 // TestUnknownAddress: packets to addresses nobody owns are counted, not fatal.
 func TestUnknownAddress(t *testing.T) {
 	a, b := pair(t)

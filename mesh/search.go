@@ -23,10 +23,18 @@ func (m *Mesh) leads(r *remote) bool {
 	return bytes.Compare(m.cfg.Self.ID[:], r.node.ID[:]) < 0
 }
 
+// searchDue is when search wants to be called; zero when something else will.
+func (m *Mesh) searchDue(r *remote) time.Time {
+	if m.cfg.Finder == nil || r.searching {
+		return time.Time{}
+	}
+	return r.nextSearch
+}
+
 // search looks for a direct path where there is none, while the peer is being
 // talked to. Whoever does not lead asks the other to.
 func (m *Mesh) search(now time.Time, r *remote) {
-	if m.cfg.Finder == nil || r.searching || r.nextSearch.IsZero() || now.Before(r.nextSearch) {
+	if due := m.searchDue(r); due.IsZero() || now.Before(due) {
 		return
 	}
 	if kind, ok := r.paths.works(); (ok && kind >= peer.KindUDP) || !r.paths.busy {

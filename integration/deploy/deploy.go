@@ -65,7 +65,8 @@ func Up(ctx context.Context, l *lab.Lab, opt Options) (*Network, error) {
 			}
 			tokens[h.Site] = t
 		}
-		g.Go(func() error { return n.Join(gctx, h.Name, tokens[h.Site]) })
+		token := tokens[h.Site]
+		g.Go(func() error { return n.Join(gctx, h.Name, token) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,14 +13,30 @@ import (
 	"github.com/meshmpi/meshmpi/integration/programs"
 )
 
+// built holds the programs that were compiled; tests run side by side.
+var built struct {
+	mu   sync.Mutex
+	path map[string]string
+}
+
 // compiled returns a program built for one MPI.
 func compiled(t *testing.T, name, mpi string) string {
 	t.Helper()
 	lab.Need(t, "mpicc."+mpi)
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	key := name + " " + mpi
+	if path := built.path[key]; path != "" {
+		return path
+	}
 	path, err := programs.Compile(bin, name, "mpicc."+mpi)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if built.path == nil {
+		built.path = map[string]string{}
+	}
+	built.path[key] = path
 	return path
 }
 

@@ -17,7 +17,6 @@ var decoderName = regexp.MustCompile(`^(Parse|parse|Decode|decode|Unmarshal|unma
 var trusted = map[string]string{
 	"mesh/udp.Read":       "fills buffers from the kernel; the parser of its control messages is fuzzed",
 	"relay.UnmarshalJSON": "ParseGrant under the name that encoding/json calls",
-	"mesh/hub.open":       "enters a session on the board; it decodes nothing",
 }
 
 // outside are the rooms that see bytes from the network, from tokens or from
