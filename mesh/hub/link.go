@@ -214,9 +214,10 @@ type ear struct {
 	hub  string
 	out  chan message
 
-	up   bool
-	recs []peer.Record // of a set whose end is still to come
-	full bool          // that set replaces all
+	up    bool
+	recs  []peer.Record // of a set whose end is still to come
+	heard int           // records of that set, believed or not
+	full  bool          // that set replaces all
 }
 
 // listen takes the hub's messages. The session counts as up with the first.
@@ -311,9 +312,9 @@ func (e *ear) revoked(r cert.Revocation) {
 // half of a set that replaces all would take the other half away.
 func (e *ear) records(m message) error {
 	if m.Full {
-		e.recs, e.full = nil, true
+		e.recs, e.heard, e.full = nil, 0, true
 	}
-	if len(e.recs)+len(m.Records) > maxRecords {
+	if e.heard += len(m.Records); e.heard > maxRecords {
 		return fmt.Errorf("hub: %s tells of more than %d nodes at once", e.l.addr, maxRecords)
 	}
 	e.recs = append(e.recs, e.l.believe(m.Records)...)
@@ -321,7 +322,7 @@ func (e *ear) records(m message) error {
 		return nil
 	}
 	recs, full := e.recs, e.full
-	e.recs, e.full = nil, false
+	e.recs, e.heard, e.full = nil, 0, false
 	e.l.c.cfg.Events.Records(e.l.addr, full, recs)
 	return nil
 }

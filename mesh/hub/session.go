@@ -157,12 +157,14 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 		return err
 	}
 	conn.SetDeadline(time.Now().Add(exchangeTime))
-	if err := h.ledger.good(n.ID); err != nil {
-		return h.turnAway(conn, n.ID)
-	}
+	// Heard before anything is said: closing with something unread would have TCP
+	// throw away the reason for a refusal.
 	first, err := readMessage(conn, maxNodeFrame)
 	if err != nil {
 		return err
+	}
+	if err := h.ledger.good(n.ID); err != nil {
+		return h.turnAway(conn, n.ID)
 	}
 	if err := first.checkAnnounce(); err != nil {
 		_ = writeMessage(conn, errorMessage(err)) // why it was refused says more than that it left
