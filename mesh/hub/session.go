@@ -293,9 +293,9 @@ func (h *Hub) renew(s *session) {
 		return
 	}
 	s.node = n
-	s.post(message{Type: typeChain, Chain: chain})
 	if fresh {
 		h.board.enter(n, chain)
 		h.grant(s)
 	}
+	s.post(message{Type: typeChain, Chain: chain})
 }
