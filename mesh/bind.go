@@ -17,10 +17,10 @@ import (
 
 // sink takes what the shared socket receives and WireGuard must not see. Its
 // methods are called from the sockets' readers: they must not block and must
-// not keep the bytes, except handshake and probe, which are given copies.
+// not keep the bytes, except handshake, probe and initiated, which are given copies.
 type sink interface {
 	handshake(pkt []byte, from *source)
-	answered(sender uint32) // a response to the initiation with this sender index arrived
+	answered(pkt []byte) // a handshake response; borrowed
 	probe(pkt []byte, from *source)
 	initiated(e *Endpoint, pkt []byte)
 }
@@ -37,6 +37,7 @@ type Bind struct {
 
 	endpoints sync.Map // hex of peer.ID → *Endpoint
 	sources   sync.Map // netip.AddrPort or relaySource → *source
+	probeKeys sync.Map // peer.Short → *pairKey of configured peers
 	relays    atomic.Pointer[map[netip.AddrPort]Relay]
 
 	mu     sync.Mutex // guards opened, closed
@@ -76,6 +77,11 @@ func (b *Bind) Open(uint16) ([]wgconn.ReceiveFunc, uint16, error) {
 	defer b.mu.Unlock()
 	if b.opened {
 		return nil, 0, wgconn.ErrBindAlreadyOpen
+	}
+	select {
+	case <-b.closed:
+		return nil, 0, net.ErrClosed // the port cannot be had again
+	default:
 	}
 	b.opened = true
 	fns := []wgconn.ReceiveFunc{b.receiveInjected}
@@ -228,9 +234,7 @@ func (r *receiver) toWireGuard(pkt []byte, s *source) bool {
 		r.b.sink.handshake(append([]byte(nil), pkt...), s)
 		return false
 	case device.MessageResponseType:
-		if len(pkt) == device.MessageResponseSize {
-			r.b.sink.answered(uint32(pkt[8]) | uint32(pkt[9])<<8 | uint32(pkt[10])<<16 | uint32(pkt[11])<<24)
-		}
+		r.b.sink.answered(pkt)
 	}
 	return true
 }

@@ -14,7 +14,7 @@ import (
 type taken struct{ handshakes, answers, probes, stun, forwarded, bound int }
 
 func (s *taken) handshake([]byte, *source)   { s.handshakes++ }
-func (s *taken) answered(uint32)             { s.answers++ }
+func (s *taken) answered([]byte)             { s.answers++ }
 func (s *taken) probe([]byte, *source)       { s.probes++ }
 func (s *taken) initiated(*Endpoint, []byte) {}
 

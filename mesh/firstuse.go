@@ -21,6 +21,7 @@ type firstUse struct {
 	m       *Mesh
 	known   atomic.Pointer[map[netip.Addr]struct{}]
 	unknown atomic.Uint64 // packets to addresses nobody owns
+	events  chan wgtun.Event
 
 	mu      sync.RWMutex // held for reading while the loop is asked
 	stopped bool
@@ -30,10 +31,23 @@ type firstUse struct {
 const configureLimit = 200 * time.Millisecond
 
 func newFirstUse(dev wgtun.Device, m *Mesh) *firstUse {
-	f := &firstUse{Device: dev, m: m}
+	f := &firstUse{Device: dev, m: m, events: make(chan wgtun.Event)}
 	f.known.Store(&map[netip.Addr]struct{}{})
+	go func() { // ends with the device, which closes its events
+		defer close(f.events)
+		for e := range dev.Events() {
+			if e &= wgtun.EventMTUUpdate; e != 0 {
+				f.events <- e
+			}
+		}
+	}()
 	return f
 }
+
+// Events implements tun.Device. It passes on changes of the MTU alone: were
+// somebody to set the link down and up, wireguard-go would close and open its
+// Bind, but the port is the mesh's for as long as it runs.
+func (f *firstUse) Events() <-chan wgtun.Event { return f.events }
 
 // know and unknow are called by the loop.
 func (f *firstUse) know(addrs []netip.Addr) {

@@ -51,12 +51,17 @@ func (m *Mesh) initiated(e *Endpoint, pkt []byte) {
 	})
 }
 
-// answered implements sink: the peer has got an initiation.
-func (m *Mesh) answered(sender uint32) {
-	m.post(func(time.Time) {
+// answered implements sink: a response to an initiation arrived.
+func (m *Mesh) answered(pkt []byte) {
+	if !m.open.response(pkt) {
+		return
+	}
+	receiver := binary.LittleEndian.Uint32(pkt[8:])
+	m.post(func(now time.Time) {
 		for _, r := range m.loop.remotes {
-			if r.hello.pkt != nil && r.hello.sender == sender {
+			if r.hello.pkt != nil && r.hello.sender == receiver {
 				r.hello = hello{}
+				m.release(now, r)
 				return
 			}
 		}
@@ -107,6 +112,17 @@ func (m *Mesh) handshake(pkt []byte, from *source) {
 	}
 }
 
+// holdFor is how long the leader of a pair withholds the peer's initiation
+// while its own may still be answered. Two initiations that cross undo each
+// other: each end answers with a handshake whose own state the answering has
+// replaced, and both wait out WireGuard's five seconds.
+const holdFor = 300 * time.Millisecond
+
+// crosses reports whether an initiation of ours is young and unanswered.
+func (h *hello) crosses(now time.Time) bool {
+	return h.pkt != nil && h.pkt[0] == device.MessageInitiationType && now.Sub(h.made) < holdFor
+}
+
 func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 	id, err := m.open.open(pkt)
 	if err != nil {
@@ -125,7 +141,28 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 		r.paths.hear(now, c)
 	}
 	m.serve(now, r) // so that the response has a way to go
+	if r.hello.crosses(now) && m.leads(r) {
+		r.held = &injected{pkt, from} // the peer answers ours
+		m.wakeAt(r.hello.made.Add(holdFor))
+		return
+	}
 	m.toWireGuard(pkt, from)
+}
+
+// release gives WireGuard an initiation that was held when ours has stayed
+// without an answer; when it was answered, theirs is forgotten.
+func (m *Mesh) release(now time.Time, r *remote) {
+	if r.held == nil {
+		return
+	}
+	if r.hello.crosses(now) {
+		m.wakeAt(r.hello.made.Add(holdFor))
+		return
+	}
+	if r.hello.pkt != nil && r.hello.pkt[0] == device.MessageInitiationType {
+		m.toWireGuard(r.held.pkt, r.held.from)
+	}
+	r.held = nil
 }
 
 func (m *Mesh) toWireGuard(pkt []byte, from *source) {

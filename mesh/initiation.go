@@ -57,12 +57,25 @@ func (o *opener) addressed(msg []byte) bool {
 	if len(msg) != device.MessageInitiationSize || binary.LittleEndian.Uint32(msg) != device.MessageInitiationType {
 		return false
 	}
+	return o.mac1(msg)
+}
+
+// response reports whether msg is a handshake response whose sender knows our
+// public key.
+func (o *opener) response(msg []byte) bool {
+	return len(msg) == device.MessageResponseSize && binary.LittleEndian.Uint32(msg) == device.MessageResponseType && o.mac1(msg)
+}
+
+// mac1 checks the MAC over everything before it; mac1 and mac2 end a handshake
+// message.
+func (o *opener) mac1(msg []byte) bool {
+	at := len(msg) - 2*blake2s.Size128
 	h, err := blake2s.New128(o.mac1Key[:])
 	if err != nil {
 		return false
 	}
-	h.Write(msg[:initMAC1])
-	return hmac.Equal(h.Sum(nil), msg[initMAC1:initMAC2])
+	h.Write(msg[:at])
+	return hmac.Equal(h.Sum(nil), msg[at:at+blake2s.Size128])
 }
 
 // open returns who sent the initiation. It costs two Diffie–Hellman operations.

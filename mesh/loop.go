@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -29,6 +30,8 @@ func (m *Mesh) run(ctx context.Context) error {
 			return errors.New("the TUN device has failed or was taken away")
 		case f := <-m.events:
 			f(time.Now())
+		case <-m.records:
+			m.checkRecords(time.Now())
 		case <-timer.C:
 			m.tick(time.Now())
 		}
@@ -105,6 +108,7 @@ func (m *Mesh) serve(now time.Time, r *remote) {
 	}
 	m.choose(now, r)
 	m.repeatHandshake(now, r)
+	m.release(now, r)
 	m.search(now, r)
 	m.wakeAt(r.paths.deadline())
 	m.wakeAt(r.hello.next())
@@ -144,10 +148,9 @@ func (m *Mesh) remember(now time.Time) {
 // a session with each is begun at once, without waiting for a hub, because a
 // node that restarted is deaf to its peers' old sessions until it speaks.
 func (m *Mesh) Restore(ctx context.Context, recent []Recent) error {
-	for i, rec := range recent {
-		delay := time.Duration(i) * 2 * time.Millisecond
+	for _, rec := range recent {
 		select {
-		case <-time.After(delay):
+		case <-time.After(rand.N(4 * time.Millisecond)): // not all at once
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -189,18 +192,23 @@ func (m *Mesh) Recheck() {
 // RecordsChanged has the mesh look at the directory again: revoked, expired and
 // removed peers are cut off, new addresses of known ones are tried.
 func (m *Mesh) RecordsChanged() {
-	m.post(func(now time.Time) {
-		for id, r := range m.loop.remotes {
-			rec, ok := m.cfg.Directory.ByID(id)
-			if !ok || !m.trusted(now, rec) {
-				m.log.Info("peer cut off", "node", r.node.Name, "revoked", rec.Revoked)
-				m.forget(r)
-				continue
-			}
-			r.node = rec.Node // renewed, perhaps
-			m.resolveAdvertised(r, rec)
+	select {
+	case m.records <- struct{}{}:
+	default: // the loop is going to look anyway
+	}
+}
+
+func (m *Mesh) checkRecords(now time.Time) {
+	for id, r := range m.loop.remotes {
+		rec, ok := m.cfg.Directory.ByID(id)
+		if !ok || !m.trusted(now, rec) || !rec.Node.SignKey.Equal(r.node.SignKey) {
+			m.log.Info("peer cut off", "node", r.node.Name, "revoked", rec.Revoked)
+			m.forget(r)
+			continue
 		}
-	})
+		r.node = rec.Node // renewed, perhaps
+		m.resolveAdvertised(r, rec)
+	}
 }
 
 // AddRelay makes a relay available to every peer, or takes note that its state

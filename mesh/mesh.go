@@ -120,21 +120,23 @@ func (s *Socket) Close() error { return s.bind.pair.Close() }
 
 // Mesh is a running overlay.
 type Mesh struct {
-	cfg     Config
-	log     *slog.Logger
-	bind    *Bind
-	dev     *device.Device
-	open    *opener
-	tun     *firstUse
-	short   peer.Short
-	sizes   []int // virtual MTUs to probe
-	events  chan func(now time.Time)
-	done    chan struct{} // closed when the loop has ended
-	flows   flows
-	strange *rate.Limiter // first contacts from unknown peers
-	dropped atomic.Uint64 // events the loop had no room for
-	wakeups atomic.Uint64 // times the loop woke by its clock
-	workers sync.WaitGroup
+	cfg          Config
+	log          *slog.Logger
+	bind         *Bind
+	dev          *device.Device
+	open         *opener
+	tun          *firstUse
+	short        peer.Short
+	sizes        []int // virtual MTUs to probe
+	events       chan func(now time.Time)
+	records      chan struct{} // size 1: the directory has changed
+	done         chan struct{} // closed when the loop has ended
+	flows        flows
+	strange      *rate.Limiter // handshakes and signals that cost us key agreements
+	strangePings *rate.Limiter // pings of peers not yet configured, likewise
+	dropped      atomic.Uint64 // events the loop had no room for
+	wakeups      atomic.Uint64 // times the loop woke by its clock
+	workers      sync.WaitGroup
 
 	loop loopState // owned by Run
 }
@@ -168,15 +170,17 @@ func New(cfg Config) (*Mesh, error) {
 		return nil, fmt.Errorf("mesh: the TUN's MTU: %w", err)
 	}
 	m := &Mesh{
-		cfg:     cfg,
-		log:     cfg.Log,
-		bind:    cfg.Socket.bind,
-		open:    open,
-		short:   cfg.Self.ID.Short(),
-		sizes:   probeSizes(mtu),
-		events:  make(chan func(time.Time), eventsWaiting),
-		done:    make(chan struct{}),
-		strange: rate.NewLimiter(200, 400),
+		cfg:          cfg,
+		log:          cfg.Log,
+		bind:         cfg.Socket.bind,
+		open:         open,
+		short:        cfg.Self.ID.Short(),
+		sizes:        probeSizes(mtu),
+		events:       make(chan func(time.Time), eventsWaiting),
+		records:      make(chan struct{}, 1),
+		done:         make(chan struct{}),
+		strange:      rate.NewLimiter(200, 400),
+		strangePings: rate.NewLimiter(200, 400),
 	}
 	m.loop.remotes = map[peer.ID]*remote{}
 	m.loop.relays = map[string]Relay{}

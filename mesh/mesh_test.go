@@ -301,6 +301,37 @@ func (stubbornFinder) Answer(ctx context.Context, _ peer.ID, _ []byte, _ peer.Si
 	return nil, peer.ErrNoPath
 }
 
+// TestCrossingHandshakes: both ends send their first packet at once, as ranks
+// do at the start of a job. Neither waits out WireGuard's five seconds.
+func TestCrossingHandshakes(t *testing.T) {
+	for range 5 {
+		na, ka := newIdentity(t, "a", 1)
+		nb, kb := newIdentity(t, "b", 2)
+		a, b := start(t, na, ka, 0, nil), start(t, nb, kb, 0, nil)
+		a.knows(peer.Record{Node: nb, Up: true, Advertise: b.addr().String()})
+		b.knows(peer.Record{Node: na, Up: true, Advertise: a.addr().String()})
+		a.tun.out <- packet(na.Addr4, nb.Addr4, "from a")
+		b.tun.out <- packet(nb.Addr4, na.Addr4, "from b")
+		b.arrives(t, "from a", 3*time.Second)
+		a.arrives(t, "from b", 3*time.Second)
+		a.stop()
+		b.stop()
+	}
+}
+
+// TestLinkDownAndUp: wireguard-go would close its Bind when somebody sets the
+// interface down, and the port with it.
+func TestLinkDownAndUp(t *testing.T) {
+	a, b := pair(t)
+	a.tun.out <- packet(a.node.Addr4, b.node.Addr4, "before")
+	b.arrives(t, "before", 3*time.Second)
+	for _, e := range []wgtun.Event{wgtun.EventDown, wgtun.EventUp, wgtun.EventDown, wgtun.EventUp} {
+		b.tun.events <- e
+	}
+	a.tun.out <- packet(a.node.Addr4, b.node.Addr4, "after")
+	b.arrives(t, "after", 3*time.Second)
+}
+
 // TestUnknownAddress: packets to addresses nobody owns are counted, not fatal.
 func TestUnknownAddress(t *testing.T) {
 	a, b := pair(t)

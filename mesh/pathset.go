@@ -16,6 +16,7 @@ const (
 	busyInterval = 500 * time.Millisecond
 	idleInterval = 15 * time.Second // half of the shortest common NAT timeout, 30 s
 	pongTimeout  = 400 * time.Millisecond
+	lateFor      = 5 * time.Second // an answer is still taken, so that slow paths are measured
 	maxMisses    = 4
 	maxMissesRx  = 12 // while datagrams still arrive from there: congestion, not death
 	downFirst    = time.Second
@@ -64,9 +65,10 @@ type candidate struct {
 
 // ping is a probe under way.
 type ping struct {
-	txid uint64
-	sent time.Time
-	size int // 0: an ordinary one
+	txid   uint64
+	sent   time.Time
+	size   int  // 0: an ordinary one
+	missed bool // overdue; counted as lost
 }
 
 // order is a ping the set wants sent.
@@ -147,9 +149,19 @@ func (s *set) remove(match func(via) bool) {
 // be reachable that way: it is probed at once unless it is known to work.
 func (s *set) hear(now time.Time, c *candidate) {
 	c.heard = now
-	if c.state != up && len(c.pings) == 0 {
+	if c.state != up && c.waiting() == 0 {
 		c.next, c.tries = now, 0
 	}
+}
+
+// waiting counts the pings that may still be answered in time.
+func (c *candidate) waiting() (n int) {
+	for _, p := range c.pings {
+		if !p.missed {
+			n++
+		}
+	}
+	return n
 }
 
 // pong takes an authenticated answer. It returns the candidate and the round
@@ -193,7 +205,7 @@ func (s *set) interval(c *candidate) time.Duration {
 
 // use tells the set whether the peer is being talked to.
 func (s *set) use(now time.Time, busy bool) {
-	if busy && !s.busy && s.current != nil && len(s.current.pings) == 0 {
+	if busy && !s.busy && s.current != nil && s.current.waiting() == 0 {
 		s.current.next = now
 	}
 	s.busy = busy
@@ -212,7 +224,7 @@ func (s *set) tick(now time.Time) []order {
 	for i := len(s.cands) - 1; i >= 0; i-- {
 		c := s.cands[i]
 		s.expire(now, c)
-		if c.state == trying && c.tries > tryCount && !c.keep && len(c.pings) == 0 {
+		if c.state == trying && c.tries > tryCount && !c.keep && len(c.pings) == 0 { // nor late ones
 			s.removeAt(i)
 			continue
 		}
@@ -257,9 +269,13 @@ func (s *set) expire(now time.Time, c *candidate) {
 	if rx := c.rx; rx != nil && len(c.pings) > 0 {
 		c.rxMoving = c.rxMoving || rx() != c.lastRx
 	}
-	for len(c.pings) > 0 && now.Sub(c.pings[0].sent) >= c.timeout() {
-		p := c.pings[0]
-		c.pings = c.pings[1:]
+	c.pings = slices.DeleteFunc(c.pings, func(p ping) bool { return p.missed && now.Sub(p.sent) >= lateFor })
+	for i := range c.pings {
+		p := &c.pings[i]
+		if p.missed || now.Sub(p.sent) < c.timeout() {
+			continue
+		}
+		p.missed = true
 		if p.size > 0 {
 			c.mtu.lost(now, p.size)
 			continue
@@ -293,8 +309,13 @@ func (s *set) deadline() time.Time {
 	}
 	for _, c := range s.cands {
 		earliest(c.next)
-		if len(c.pings) > 0 {
-			earliest(c.pings[0].sent.Add(c.timeout()))
+		for _, p := range c.pings {
+			if !p.missed {
+				earliest(p.sent.Add(c.timeout()))
+			}
+		}
+		if len(c.pings) > 0 && c.pings[0].missed {
+			earliest(c.pings[0].sent.Add(lateFor))
 		}
 		if c.state == up {
 			earliest(c.mtu.next)

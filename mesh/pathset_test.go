@@ -186,6 +186,27 @@ func TestGivesUpWhatNeverAnswers(t *testing.T) {
 	}
 }
 
+// TestSlowPaths: a round trip beyond the first time-out is learnt, and one that
+// grows beyond it does not end the path.
+func TestSlowPaths(t *testing.T) {
+	w := newWorld(t)
+	c := w.add(near, peer.KindUDP)
+	w.alive[near] = 900 * time.Millisecond
+	w.run(20*time.Second, nil)
+	if c.state != up || c.rtt.smoothed < 800*time.Millisecond {
+		t.Fatalf("a path of 900 ms is in state %d, measured %v", c.state, c.rtt.smoothed)
+	}
+	w = newWorld(t)
+	c = w.add(near, peer.KindUDP)
+	w.alive[near] = 20 * time.Millisecond
+	w.run(5*time.Second, nil)
+	w.alive[near] = 1500 * time.Millisecond // a queue filled up somewhere
+	w.run(30*time.Second, nil)
+	if c.state != up {
+		t.Error("a path that became slow is lost")
+	}
+}
+
 func TestIdlePathsAreQuiet(t *testing.T) {
 	w := newWorld(t)
 	w.add(near, peer.KindUDP)

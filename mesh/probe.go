@@ -29,6 +29,7 @@ const (
 	probeBody   = 38
 	probeMAC    = blake2s.Size128
 	probeLength = probeBody + probeMAC
+	maxProbe    = 9216 + 128 // a jumbo frame's, with room for headers
 )
 
 // pairKey is a secret of two nodes.
@@ -105,7 +106,7 @@ func appendProbe(b []byte, key *pairKey, typ wire.Type, from peer.Short, txid ui
 
 // parseProbe decodes a datagram of class mesh whose type is ping or pong.
 func parseProbe(b []byte) (probe, error) {
-	if len(b) < probeLength || b[0] != wire.Magic || b[2] != 0 || b[3] != 0 {
+	if len(b) < probeLength || len(b) > maxProbe || b[0] != wire.Magic || b[2] != 0 || b[3] != 0 {
 		return probe{}, errNotProbe
 	}
 	p := probe{typ: wire.Type(b[1]), from: peer.Short(b[4:12]), txid: binary.BigEndian.Uint64(b[12:]), raw: b}

@@ -31,7 +31,8 @@ type remote struct {
 	paths     set
 	sources   map[via]*source
 
-	hello      hello // the handshake under way
+	hello      hello     // the handshake under way
+	held       *injected // the peer's initiation that crossed ours
 	waiters    map[uint64]chan time.Duration
 	advertised string
 
@@ -39,7 +40,7 @@ type remote struct {
 	searches   int // without success since the last change
 	nextSearch time.Time
 
-	tx, rx   uint64 // counters at the last sample
+	tx       uint64 // counter at the last sample
 	lastUsed time.Time
 	mtu      int // told to PathMTU; 0: the TUN's
 }
@@ -87,6 +88,7 @@ func (m *Mesh) newRemote(now time.Time, n peer.Node) (*remote, error) {
 		m.bind.dropEndpoint(n.ID)
 		return nil, err
 	}
+	m.bind.probeKeys.Store(r.short, &r.probeKey)
 	return r, nil
 }
 
@@ -97,6 +99,7 @@ func (m *Mesh) forget(r *remote) {
 	m.dev.RemovePeer(device.NoisePublicKey(r.node.ID))
 	m.unregisterPaths(r, func(via) bool { return true })
 	m.bind.dropEndpoint(r.node.ID)
+	m.bind.probeKeys.Delete(r.short)
 	m.tellMTU(r, 0)
 	m.loop.changed = true
 }
@@ -105,14 +108,9 @@ func (m *Mesh) forget(r *remote) {
 // was dropped: because its certificate has ended and no newer one is known, or,
 // once there are many peers, because it has long been idle.
 func (m *Mesh) sample(now time.Time, r *remote) bool {
-	tx, rx := r.ep.txPackets.Load(), uint64(0)
-	for _, s := range r.sources {
-		rx += s.rx.Load()
+	if tx := r.ep.txPackets.Load(); tx != r.tx {
+		r.tx, r.lastUsed = tx, now
 	}
-	if tx != r.tx {
-		r.lastUsed = now
-	}
-	r.tx, r.rx = tx, rx
 	if !now.Before(r.node.NotAfter) {
 		m.log.Info("peer cut off: its certificate has expired", "node", r.node.Name, "expired", r.node.NotAfter)
 		m.forget(r)
@@ -227,29 +225,28 @@ func (m *Mesh) tellMTU(r *remote, found int) {
 func (m *Mesh) sendPing(r *remote, o order) {
 	size := 0
 	if o.size > 0 {
-		size = o.size + sealOverhead
+		size = min((o.size+device.PaddingMultiple-1)&^(device.PaddingMultiple-1), m.sizes[0]) + sealOverhead // as WireGuard pads
 	}
 	_ = o.c.path.Send([][]byte{appendPing(nil, &r.probeKey, m.short, o.txid, size)}) // silence is the answer to a loss
 }
 
 // probe implements sink.
 func (m *Mesh) probe(pkt []byte, from *source) {
+	p, err := parseProbe(pkt)
+	if err != nil {
+		return
+	}
+	rec, ok := m.cfg.Directory.ByShort(p.from)
+	if !ok || rec.Node.ID == m.cfg.Self.ID || rec.Revoked {
+		return
+	}
+	if key, ok := m.bind.probeKeys.Load(p.from); ok && !p.authentic(key.(*pairKey)) {
+		return // here, in the reader, so that forgeries do not crowd the loop
+	}
 	m.post(func(now time.Time) {
-		p, err := parseProbe(pkt)
-		if err != nil {
-			return
-		}
-		rec, ok := m.cfg.Directory.ByShort(p.from)
-		if !ok {
-			return
-		}
 		r := m.loop.remotes[rec.Node.ID]
 		if r == nil {
-			// Somebody is about to speak to us. Only first contacts are limited.
-			if !m.strange.AllowN(now, 1) {
-				return
-			}
-			if r = m.configure(now, rec); r == nil {
+			if r = m.firstContact(now, rec, p); r == nil {
 				return
 			}
 		}
@@ -262,6 +259,19 @@ func (m *Mesh) probe(pkt []byte, from *source) {
 			m.pinged(now, r, p, from)
 		}
 	})
+}
+
+// firstContact configures a peer that pings before we have talked to it, once
+// the ping proves to be the peer's.
+func (m *Mesh) firstContact(now time.Time, rec peer.Record, p probe) *remote {
+	if !m.trusted(now, rec) || !m.strangePings.AllowN(now, 1) {
+		return nil
+	}
+	key, _, err := pairKeys(m.cfg.WGKey, m.cfg.Network.Root, m.cfg.Self, rec.Node)
+	if err != nil || !p.authentic(&key) {
+		return nil
+	}
+	return m.configure(now, rec)
 }
 
 func (m *Mesh) pinged(now time.Time, r *remote, p probe, from *source) {

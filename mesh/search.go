@@ -51,9 +51,10 @@ func (m *Mesh) search(now time.Time, r *remote) {
 		return
 	}
 	f := &flow{m: m, seal: &r.signalKey, kind: signalOffer, in: make(chan []byte, flowQueued)}
-	f.key.peer = r.node.ID
+	id := r.node.ID
+	f.key.peer = id
 	rand.Read(f.key.id[:])
-	m.explore(r, f, func(ctx context.Context) (peer.Path, error) { return m.cfg.Finder.Find(ctx, r.node.ID, f) })
+	m.explore(r, f, func(ctx context.Context) (peer.Path, error) { return m.cfg.Finder.Find(ctx, id, f) })
 }
 
 // answer takes the other side of a search that the peer leads.
@@ -62,8 +63,9 @@ func (m *Mesh) answer(r *remote, id flowID, offer []byte) {
 		return
 	}
 	f := &flow{m: m, seal: &r.signalKey, kind: signalAnswer, in: make(chan []byte, flowQueued), key: flowKey{r.node.ID, id}}
+	from := r.node.ID
 	m.explore(r, f, func(ctx context.Context) (peer.Path, error) {
-		return m.cfg.Finder.Answer(ctx, r.node.ID, offer, f)
+		return m.cfg.Finder.Answer(ctx, from, offer, f)
 	})
 }
 

@@ -87,7 +87,7 @@ func (m *Mesh) Ping(ctx context.Context, id peer.ID) (time.Duration, peer.PathIn
 	}
 	for {
 		rtt, info, err := m.pingOnce(ctx, r)
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
 			return rtt, info, err
 		}
 	}

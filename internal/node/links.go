@@ -119,8 +119,10 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 		return
 	} else if r != nil {
 		r.stop()
+		<-r.ended // its goodbye must come before the new binding
+		l.d.mesh.RemoveRelay(g.Relay)
 	}
-	r := &boundRelay{name: g.Relay, addr: addr}
+	r := &boundRelay{name: g.Relay, addr: addr, ended: make(chan struct{})}
 	r.Client = relay.NewClient(relay.ClientConfig{
 		Self: l.d.id.self.ID, Send: l.sock.Send, Log: l.d.log,
 		Bound: func(netip.AddrPort) { l.d.mesh.AddRelay(r) },
@@ -130,7 +132,10 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 	r.stop = stop
 	l.relays[g.Relay] = r
 	l.d.mesh.AddRelay(r)
-	l.d.group.Go(func() error { return ignoreCancel(r.Run(ctx)) })
+	l.d.group.Go(func() error {
+		defer close(r.ended)
+		return ignoreCancel(r.Run(ctx))
+	})
 }
 
 // stunServers lists the hubs' addresses.
@@ -150,9 +155,10 @@ func (l *links) stunServers() []netip.AddrPort {
 // boundRelay is a relay as the mesh sees it.
 type boundRelay struct {
 	*relay.Client
-	name string
-	addr netip.AddrPort
-	stop context.CancelFunc
+	name  string
+	addr  netip.AddrPort
+	stop  context.CancelFunc
+	ended chan struct{} // closed when Run has returned
 }
 
 var _ mesh.Relay = (*boundRelay)(nil)

@@ -140,10 +140,10 @@ func segmentControl(oob []byte, size uint16) []byte {
 func (s *socket) write(msgs []ipv4.Message) error {
 	var last error
 	for len(msgs) > 0 {
-		n, err := s.batch.WriteBatch(msgs, 0)
+		n, err := s.batch.WriteBatch(msgs, unix.MSG_DONTWAIT)
 		if err != nil {
-			if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) {
-				return err
+			if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN) {
+				return err // EAGAIN: the buffer is full; waiting would hold up every peer
 			}
 			// One message was refused (too long, no route): skip it alone.
 			last, n = err, 1
