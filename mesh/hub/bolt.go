@@ -1,16 +1,16 @@
 package hub
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
 )
 
 // lockTime is how long opening a store waits for another process to let go.
@@ -42,53 +42,56 @@ func OpenBolt(path string) (Store, error) {
 	return &boltStore{db}, nil
 }
 
-var errDamaged = errors.New("its pages are not those of a store")
-
-// openWhole opens the file and checks every page. bbolt panics on pages that
-// make no sense and faults on those that a cut file lacks; both are turned into
-// errDamaged.
-func openWhole(path string) (db *bbolt.DB, err error) {
-	var file *os.File
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			db, err = nil, errDamaged
-			_ = unix.Flock(int(file.Fd()), unix.LOCK_UN) // the mapping that is left would keep it
-			file.Close()
-		}
-	}()
-	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTime, OpenFile: func(name string, flag int, mode fs.FileMode) (*os.File, error) {
-		if info, err := os.Stat(name); err == nil && info.Size() > 0 && info.Size() < minSize {
-			return nil, errDamaged
-		}
-		file, err = os.OpenFile(name, flag, mode)
-		return file, err
-	}})
-	if err != nil {
+// openWhole checks every page of the file, if there is one, and opens it. The
+// check is a reader of its own, since bbolt opens for writing only with the list
+// of free pages, and takes as much memory as that says.
+func openWhole(path string) (*bbolt.DB, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
+	case err == nil && info.Size() > 0:
+		if err := checkFile(path, info.Size()); err != nil {
+			return nil, err
+		}
 	}
-	if err := db.View(checkPages(file)); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
+	return bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTime})
 }
 
-// checkPages returns a check of a whole store. bbolt's own runs in a goroutine of
-// its own, where a fault could not be caught; so the size of the file is first.
-func checkPages(file *os.File) func(*bbolt.Tx) error {
-	return func(tx *bbolt.Tx) (err error) {
-		info, err := file.Stat()
-		if err != nil {
-			return err
-		}
-		if info.Size() < tx.Size() {
-			return errDamaged
-		}
-		for range tx.Check() { // to its end, which ends the goroutine
-			err = errDamaged
-		}
+func checkFile(path string, size int64) error {
+	if size < minSize {
+		return errDamaged
+	}
+	var file *os.File
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTime, ReadOnly: true,
+		OpenFile: func(name string, flag int, mode fs.FileMode) (_ *os.File, err error) {
+			file, err = os.OpenFile(name, flag, mode)
+			return file, err
+		}})
+	if err != nil {
 		return err
 	}
+	err = db.View(func(tx *bbolt.Tx) error { return checkTx(file, tx) })
+	return cmp.Or(err, db.Close())
+}
+
+// checkTx checks all that a transaction sees: the structure here, then by bbolt
+// the order of keys and that no page is lost.
+func checkTx(file *os.File, tx *bbolt.Tx) (err error) {
+	all, err := io.ReadAll(io.NewSectionReader(file, 0, tx.Size()))
+	if err != nil {
+		return err
+	}
+	if int64(len(all)) < tx.Size() {
+		return errDamaged
+	}
+	if err := checkPages(all, tx.DB().Info().PageSize, uint64(tx.ID())); err != nil {
+		return err
+	}
+	for range tx.Check() { // to its end, which ends its goroutine
+		err = errDamaged
+	}
+	return err
 }
 
 // View implements Store.
