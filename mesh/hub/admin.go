@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
@@ -124,10 +126,7 @@ func (h *Hub) Nodes() ([]NodeInfo, error) {
 		list = append(list, NodeInfo{e.Name, e.Site, e.Joined, r.Up, e.Revoked, e.Removed})
 	})
 	slices.SortFunc(list, func(a, b NodeInfo) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return cmp.Or(strings.Compare(a.Name, b.Name), a.Joined.Compare(b.Joined))
 	})
 	return list, err
 }
@@ -138,6 +137,8 @@ func (h *Hub) RevokeNode(name string) error {
 	if name == h.cfg.Self.Name {
 		return fmt.Errorf("hub: %s is this hub itself; revoke it on another hub", name)
 	}
+	h.deciding.Lock()
+	defer h.deciding.Unlock()
 	e, r, err := h.ledger.revoke(name, h.cfg.Now())
 	if err != nil {
 		return err
@@ -155,6 +156,8 @@ func (h *Hub) RemoveNode(name string) error {
 	if name == h.cfg.Self.Name {
 		return fmt.Errorf("hub: %s is this hub itself", name)
 	}
+	h.deciding.Lock()
+	defer h.deciding.Unlock()
 	e, err := h.ledger.remove(name)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ type Events struct {
 	Grant   func(hub string, addr netip.AddrPort, grant json.RawMessage) // addr: the hub's, as dialled
 	Chain   func(chain [][]byte)                                         // a renewed certificate, verified
 	Revoked func(cert.Revocation)                                        // verified
-	Session func(hub string, up bool, err error)                         // err says why it is not up
+	Session func(hub string, up bool, err error)                         // err: see SessionInfo
 }
 
 // ClientConfig configures a Client. Every event is required.
@@ -52,7 +52,7 @@ type SessionInfo struct {
 	Up    bool
 	Since time.Time     // of Up's last change
 	RTT   time.Duration // of the last ping; 0: none yet
-	Err   error         // why it is not up
+	Err   error         // why it is not up, or what is wrong although it is
 }
 
 // Client is the node's end: one control session with every hub, kept up.

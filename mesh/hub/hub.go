@@ -21,15 +21,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
-	"golang.org/x/time/rate"
 )
 
 // Relay is the relay beside a hub. The grant it returns travels as it is.
@@ -52,26 +49,17 @@ type Config struct {
 	Log       *slog.Logger     // nil: discard
 }
 
-// Limits on strangers.
-const (
-	maxStrangers  = 256           // connections that have not authenticated
-	joinsPerSec   = rate.Limit(5) // from one address
-	joinBurst     = 64            // a site's nodes may all join at once from behind one NAT
-	maxRemembered = 4096          // addresses whose rate is remembered
-)
-
 // Hub is the hub's end.
 type Hub struct {
 	cfg    Config
 	log    *slog.Logger
 	ledger *ledger
 	board  *board
+	door   *door
 
-	strangers chan struct{} // a token for each connection that has not authenticated
-	refused   atomic.Uint64 // connections turned away by the limits
-
-	mu    sync.Mutex // guards rates
-	rates map[netip.Addr]*rate.Limiter
+	// deciding is held from a decision in the ledger until the board shows it,
+	// lest a certificate just issued bring back a node just removed.
+	deciding sync.Mutex
 }
 
 // New makes a hub on its store. It starts nothing.
@@ -88,9 +76,9 @@ func New(cfg Config) (*Hub, error) {
 	case cfg.Keys.ID() != cfg.Self.ID:
 		return nil, fmt.Errorf("hub: the keys are not those of %s", cfg.Self.Name)
 	}
-	h := &Hub{
-		cfg: cfg, log: cfg.Log, ledger: &ledger{cfg.Store, cfg.Network, cfg.Issuer}, board: newBoard(),
-		strangers: make(chan struct{}, maxStrangers), rates: map[netip.Addr]*rate.Limiter{},
+	h := &Hub{cfg: cfg, log: cfg.Log, ledger: &ledger{cfg.Store, cfg.Network, cfg.Issuer}, board: newBoard(), door: newDoor()}
+	if err := h.ledger.good(cfg.Self.ID); err != nil { // an empty store would give every address a second time
+		return nil, fmt.Errorf("hub: the store is not that of %s (%w); restore it from a backup", cfg.Self.Name, err)
 	}
 	err := h.ledger.each(func(e nodeEntry) {
 		if !e.Removed {
@@ -135,25 +123,25 @@ func (h *Hub) Serve(ctx context.Context, ln net.Listener) error {
 			}
 			continue
 		}
-		select {
-		case h.strangers <- struct{}{}:
-		default:
-			h.refused.Add(1)
+		if !h.door.enter(raw) {
 			raw.Close()
 			continue
 		}
 		conns.Add(1)
 		go func() { // ends with the connection, at the latest with ctx
 			defer conns.Done()
-			h.serve(ctx, tls.Server(raw, config))
+			h.serve(ctx, raw, config)
 		}()
 	}
 }
 
 // tlsConfig asks for a certificate only those who speak the control protocol.
+// Whether it is good is found after the handshake: an alert of TLS could not say
+// what is wrong with it.
 func (h *Hub) tlsConfig() *tls.Config {
 	join := cert.HubTLSConfig(h.cfg.Keys, h.cfg.Chain, alpnJoin)
-	control := cert.RenewingTLSConfig(h.cfg.Keys, h.cfg.Chain, h.cfg.Network.Root, h.cfg.Now, alpnControl)
+	control := cert.HubTLSConfig(h.cfg.Keys, h.cfg.Chain, alpnControl)
+	control.ClientAuth = tls.RequireAnyClientCert
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if slices.Contains(hello.SupportedProtos, alpnControl) {
 			return control, nil
@@ -164,11 +152,12 @@ func (h *Hub) tlsConfig() *tls.Config {
 
 // serve serves one connection. It returns the stranger's place once the other
 // end is known.
-func (h *Hub) serve(ctx context.Context, conn *tls.Conn) {
-	known := sync.OnceFunc(func() { <-h.strangers })
+func (h *Hub) serve(ctx context.Context, raw net.Conn, config *tls.Config) {
+	known := func() { h.door.leave(raw) }
 	defer known()
+	conn := tls.Server(raw, config)
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.NetConn().Close() })
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	defer stop()
 	hctx, cancel := context.WithTimeout(ctx, exchangeTime)
 	defer cancel()
@@ -179,39 +168,14 @@ func (h *Hub) serve(ctx context.Context, conn *tls.Conn) {
 	var err error
 	if conn.ConnectionState().NegotiatedProtocol == alpnControl {
 		err = h.control(ctx, conn, known)
-	} else if h.allow(conn.RemoteAddr()) {
+	} else if h.door.mayJoin(conn.RemoteAddr()) {
 		err = h.admission(conn)
 	} else {
-		h.refused.Add(1)
 		err = writeMessage(conn, errorMessage(fmt.Errorf("%w: too many join from this address; try again in a minute", ErrRefused)))
 	}
 	if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil {
 		h.log.Info("connection ended", "from", conn.RemoteAddr(), "err", err)
 	}
-}
-
-// allow limits joiners by address.
-func (h *Hub) allow(from net.Addr) bool {
-	ap, err := netip.ParseAddrPort(from.String())
-	if err != nil {
-		return true // not a network address: a test's pipe
-	}
-	who := ap.Addr().Unmap()
-	if who.Is6() {
-		p, _ := who.Prefix(64) // which one person has to himself
-		who = p.Addr()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	l := h.rates[who]
-	if l == nil {
-		if len(h.rates) >= maxRemembered {
-			clear(h.rates)
-		}
-		l = rate.NewLimiter(joinsPerSec, joinBurst)
-		h.rates[who] = l
-	}
-	return l.Allow()
 }
 
 // Stats counts what the hub turned away or could not keep.
@@ -221,4 +185,4 @@ type Stats struct {
 }
 
 // Stats returns the counts since New.
-func (h *Hub) Stats() Stats { return Stats{h.refused.Load(), h.board.dropped.Load()} }
+func (h *Hub) Stats() Stats { return Stats{h.door.refused(), h.board.dropped.Load()} }

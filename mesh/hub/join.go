@@ -140,6 +140,9 @@ func (req JoinRequest) ask(ctx context.Context, addr string) (JoinResult, error)
 	if err != nil {
 		return JoinResult{}, brokenOff(addr, err)
 	}
+	if err := checkClock(addr, challenge.Time, req.Now()); err != nil {
+		return JoinResult{}, &noAnswer{err} // before a certificate is issued that does not hold here yet
+	}
 	m, err := req.answer(challenge)
 	if err != nil {
 		return JoinResult{}, err
@@ -247,7 +250,7 @@ func (h *Hub) admission(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	challenge := message{Type: typeChallenge, Key: ephemeral.PublicKey().Bytes(), Nonce: make([]byte, 32)}
+	challenge := message{Type: typeChallenge, Key: ephemeral.PublicKey().Bytes(), Nonce: make([]byte, 32), Time: h.cfg.Now()}
 	rand.Read(challenge.Nonce)
 	if err := writeMessage(conn, challenge); err != nil {
 		return err
@@ -281,6 +284,8 @@ func (h *Hub) judge(ephemeral *ecdh.PrivateKey, challenge, m message) (message, 
 	if err != nil {
 		return message{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	h.deciding.Lock()
+	defer h.deciding.Unlock()
 	n, chain, err := h.ledger.admit(&t, applicant{id: peer.ID(m.Key), signKey: m.Sign, name: m.Name, site: h.cfg.Self.Site}, h.cfg.Now())
 	if err != nil {
 		return message{}, err

@@ -21,6 +21,7 @@ var (
 	ErrFull         = errors.New("no addresses are left")
 	ErrRevoked      = errors.New("node has been revoked")
 	ErrRefused      = errors.New("refused")
+	ErrClock        = errors.New("clocks differ")
 )
 
 // Buckets of the store.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -20,14 +21,19 @@ const (
 	redialMax   = 5 * time.Second
 	leaveTime   = time.Second
 	renewCheck  = time.Minute
-	maxSkew     = 5 * time.Minute // of clocks, before it is worth a word
-	maxPosted   = 128             // signals that wait for the connection: those of a node that starts among many
+	// How fast a hub may talk, in messages and records: a record costs two
+	// signatures to verify, about 0.2 ms. Beyond it TCP holds the hub back.
+	hearPerSec = rate.Limit(1000)
+	hearBurst  = maxRecords + 1000
+
+	maxPosted = 128 // signals that wait for the connection: those of a node that starts among many
 )
 
 // link is the client's side of the session with one hub.
 type link struct {
 	c    *Client
 	addr string
+	pace *rate.Limiter // of what is heard, over all sessions
 
 	mu     sync.Mutex // guards what follows
 	state  SessionInfo
@@ -36,7 +42,7 @@ type link struct {
 }
 
 func newLink(c *Client, addr string) *link {
-	l := &link{c: c, addr: addr}
+	l := &link{c: c, addr: addr, pace: rate.NewLimiter(hearPerSec, hearBurst)}
 	l.state = SessionInfo{Addr: addr, Since: c.cfg.Now(), Err: errors.New("not connected yet")}
 	return l
 }
@@ -54,6 +60,18 @@ func (l *link) up(name string, out chan message) {
 	l.state = SessionInfo{Addr: l.addr, Name: name, Up: true, Since: l.c.cfg.Now()}
 	l.mu.Unlock()
 	l.c.cfg.Events.Session(l.addr, true, nil)
+}
+
+// complain notes what is wrong with a session that is up, or nil. It passes on
+// only news.
+func (l *link) complain(err error) {
+	l.mu.Lock()
+	was := l.state.Err
+	l.state.Err = err
+	l.mu.Unlock()
+	if (was == nil) != (err == nil) || was != nil && was.Error() != err.Error() {
+		l.c.cfg.Events.Session(l.addr, true, err)
+	}
 }
 
 // down notes that there is no session, because of err. It passes on only news.
@@ -147,8 +165,8 @@ func (l *link) serve(ctx context.Context, conn *tls.Conn, name string) error {
 		defer writer.Done()
 		l.write(ctx, sctx, conn, out)
 	}()
-	e := ear{l: l, conn: conn, hub: name, out: out}
-	err := e.listen()
+	e := ear{l: l, conn: conn, hub: name, out: out, told: map[peer.ID]struct{}{}}
+	err := e.listen(sctx)
 	cancel()
 	writer.Wait()
 	return err
@@ -156,7 +174,8 @@ func (l *link) serve(ctx context.Context, conn *tls.Conn, name string) error {
 
 // write owns the writing half of conn: it announces the node, sends what is
 // posted, pings, asks for renewals, and says goodbye when ctx ends. It closes
-// conn when it cannot write or has said goodbye, which ends the reader.
+// conn when it has said goodbye or cannot write, which ends the reader; that may
+// first hear why.
 func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan message) {
 	cfg := &l.c.cfg
 	stop := context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Now().Add(leaveTime)) })
@@ -184,6 +203,12 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 				err = send(ctx, conn, message{Type: typeRenew})
 			}
 			renew.Reset(renewCheck/2 + rand.N(renewCheck))
+		}
+	}
+	if ctx.Err() == nil {
+		select {
+		case <-session.Done():
+		case <-time.After(leaveTime):
 		}
 	}
 	conn.NetConn().Close()
@@ -215,18 +240,23 @@ type ear struct {
 	out  chan message
 
 	up    bool
-	recs  []peer.Record // of a set whose end is still to come
-	heard int           // records of that set, believed or not
-	full  bool          // that set replaces all
+	clock error                // what is wrong with it
+	told  map[peer.ID]struct{} // of whom
+	recs  []peer.Record        // of a set whose end is still to come
+	heard int                  // records of that set, believed or not
+	full  bool                 // that set replaces all
 }
 
 // listen takes the hub's messages. The session counts as up with the first.
-func (e *ear) listen() error {
+func (e *ear) listen(ctx context.Context) error {
 	for {
 		e.conn.SetReadDeadline(time.Now().Add(silentFor))
 		m, err := readMessage(e.conn, maxControlFrame)
 		if err != nil {
 			return ended(e.l.addr, err)
+		}
+		if err := e.l.pace.WaitN(ctx, 1+len(m.Records)); err != nil {
+			return err
 		}
 		if m.Type == typeError && !e.up {
 			if m.Revoked != nil {
@@ -262,9 +292,8 @@ func (e *ear) take(m message) error {
 	ev, cfg := &e.l.c.cfg.Events, &e.l.c.cfg
 	switch m.Type {
 	case typeHello:
-		if skew := m.Time.Sub(cfg.Now()); skew.Abs() > maxSkew {
-			e.l.c.log.Warn("the clocks differ; set this node's or the hub's", "hub", e.hub, "ahead", skew.Round(time.Second))
-		}
+		e.clock = checkClock(e.l.addr, m.Time, cfg.Now())
+		e.l.complain(e.clock)
 	case typeRecords:
 		return e.records(m)
 	case typeSignal:
@@ -278,10 +307,11 @@ func (e *ear) take(m message) error {
 	case typeChain:
 		n, err := cert.Verify(m.Chain, cfg.Network.Root, cfg.Now())
 		switch {
-		case err != nil || n.ID != cfg.Self.ID:
+		case err != nil || !same(n, cfg.Self, cfg.Keys):
 			e.l.c.bad.Add(1)
 		case newer(m.Chain, cfg.Chain()):
 			ev.Chain(m.Chain)
+			e.l.complain(e.clock) // and no longer that there was none
 		}
 	case typeRevoked:
 		if m.Revoked != nil {
@@ -294,9 +324,19 @@ func (e *ear) take(m message) error {
 		}
 		e.l.mu.Unlock()
 	case typeError:
-		e.l.c.log.Debug("hub says", "hub", e.l.addr, "text", m.err())
+		if m.Code == codeAbsent {
+			e.l.c.log.Debug("signal not delivered", "hub", e.l.addr, "to", m.Peer)
+		} else {
+			e.l.complain(fmt.Errorf("hub: %s: %w", e.l.addr, m.err()))
+		}
 	}
 	return nil
+}
+
+// same reports whether a certificate is for these keys and addresses. Its holder
+// could not serve with others.
+func same(n, self peer.Node, k cert.Keys) bool {
+	return n.ID == self.ID && n.SignKey.Equal(k.Public()) && n.Addr4 == self.Addr4 && n.Addr6 == self.Addr6
 }
 
 func (e *ear) revoked(r cert.Revocation) {
@@ -313,9 +353,15 @@ func (e *ear) revoked(r cert.Revocation) {
 func (e *ear) records(m message) error {
 	if m.Full {
 		e.recs, e.heard, e.full = nil, 0, true
+		clear(e.told)
 	}
-	if e.heard += len(m.Records); e.heard > maxRecords {
-		return fmt.Errorf("hub: %s tells of more than %d nodes at once", e.l.addr, maxRecords)
+	for _, r := range m.Records {
+		if e.told[r.ID] = struct{}{}; r.Removed {
+			delete(e.told, r.ID)
+		}
+	}
+	if e.heard += len(m.Records); e.heard > maxRecords || len(e.told) > maxRecords {
+		return fmt.Errorf("hub: %s tells of more than %d nodes", e.l.addr, maxRecords)
 	}
 	e.recs = append(e.recs, e.l.believe(m.Records)...)
 	if m.More {

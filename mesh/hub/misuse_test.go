@@ -121,17 +121,17 @@ func TestMisbehavingHub(t *testing.T) {
 			{Type: typeChain, Chain: stolen.chain}, {Type: typeChain, Chain: m.chain}, {Type: typeChain},
 			{Type: typeRevoked}, {Type: typeRevoked, Revoked: &foreign},
 			{Type: typePong, Time: time.Unix(0, 0)}, {Type: typeError, Text: "\n"}, {Type: "news"},
-			{Type: typeRecords, Full: true, More: true, Records: make([]record, 10_000)},
+			{Type: typeRecords, Full: true, More: true},
 		} {
 			_ = writeMessage(conn, m)
 		}
 		for err := error(nil); err == nil; {
-			err = writeMessage(conn, message{Type: typeRecords, More: true, Records: make([]record, 10_000)})
+			err = writeMessage(conn, message{Type: typeRecords, More: true, Records: make([]record, recordsPerFrame)})
 		}
 	})
 	v := w.watch(m, addr)
 	v.start()
-	v.until("an end to it", func() bool { return v.err != nil && strings.Contains(v.err.Error(), "at once") })
+	v.until("an end to it", func() bool { return v.err != nil && strings.Contains(v.err.Error(), "tells of more than") })
 	v.leave()
 	if len(v.first) != 1 || len(v.chains) != 0 || len(v.revoked) != 0 || len(v.signals) != 0 || v.Client.Sessions()[0].RTT != 0 {
 		t.Errorf("believed %d records, %d certificates, %d revocations, %d signals", len(v.first), len(v.chains), len(v.revoked), len(v.signals))
@@ -164,10 +164,12 @@ func TestStrangersGetNoSession(t *testing.T) {
 	cfg := cert.TLSConfig(m.keys, m.chain, w.network.Root, time.Now, alpnControl)
 	conn := tls.Client(raw, cfg)
 	check(t, conn.SetDeadline(time.Now().Add(patience)))
-	_ = conn.Handshake() // the refusal comes with the first read
-	_ = writeMessage(conn, message{Type: typeAnnounce})
+	check(t, writeMessage(conn, message{Type: typeAnnounce}))
+	if got, err := readMessage(conn, maxControlFrame); err != nil || got.Type != typeError || !strings.Contains(got.Text, "another network") {
+		t.Errorf("told %+v, %v", got, err)
+	}
 	if got, err := readMessage(conn, maxControlFrame); err == nil {
-		t.Errorf("told %+v", got)
+		t.Errorf("and then told %+v", got)
 	}
 	if _, ok := w.hub.board.record(m.node.ID); ok {
 		t.Error("it is on the board")

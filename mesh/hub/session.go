@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -152,10 +153,6 @@ func (s *session) write(ctx context.Context) {
 // control serves a node's control session. authenticated is called once it is
 // known to be one.
 func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func()) error {
-	n, chain, err := cert.NodeOf(conn.ConnectionState(), h.cfg.Network.Root, h.cfg.Now())
-	if err != nil {
-		return err
-	}
 	conn.SetDeadline(time.Now().Add(exchangeTime))
 	// Heard before anything is said: closing with something unread would have TCP
 	// throw away the reason for a refusal.
@@ -163,12 +160,16 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 	if err != nil {
 		return err
 	}
+	n, chain, err := cert.NodeOf(conn.ConnectionState(), h.cfg.Network.Root, h.cfg.Now())
+	if err == nil {
+		err = first.checkAnnounce()
+	}
+	if err != nil {
+		farewell(conn, errorMessage(err))
+		return err
+	}
 	if err := h.ledger.good(n.ID); err != nil {
 		return h.turnAway(conn, n.ID)
-	}
-	if err := first.checkAnnounce(); err != nil {
-		_ = writeMessage(conn, errorMessage(err)) // why it was refused says more than that it left
-		return err
 	}
 	s := newSession(h.board, n, conn)
 	s.post(message{Type: typeHello, Name: h.cfg.Self.Name, Time: h.cfg.Now(), Hubs: h.cfg.Advertise})
@@ -216,7 +217,19 @@ func (h *Hub) turnAway(conn *tls.Conn, id peer.ID) error {
 			m.Revoked = &r
 		}
 	}
-	return writeMessage(conn, m)
+	h.log.Debug("turned away", "peer", id, "err", err) // it will ask again and again
+	farewell(conn, m)
+	return nil
+}
+
+// farewell says why the connection ends and hears the other end out until it
+// leaves, for a moment: TCP throws away what was said on a connection that is
+// closed with something unread. Who misses it asks again.
+func farewell(conn *tls.Conn, m message) {
+	conn.SetDeadline(time.Now().Add(leaveTime))
+	if writeMessage(conn, m) == nil && conn.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxNodeFrame))
+	}
 }
 
 // grant gives a node leave to use the relay beside this hub. The node may be
@@ -276,12 +289,14 @@ func (h *Hub) forward(s *session, m message) {
 		to.post(message{Type: typeSignal, Peer: &s.id, Data: m.Data})
 		return
 	}
-	s.post(message{Type: typeError, Peer: m.Peer, Code: "absent", Text: "the peer is not connected to this hub"})
+	s.post(message{Type: typeError, Peer: m.Peer, Code: codeAbsent, Text: "the peer is not connected to this hub"})
 }
 
 // renew gives a node a new certificate, or again the one it has, if that has not
 // lived half of its life.
 func (h *Hub) renew(s *session) {
+	h.deciding.Lock()
+	defer h.deciding.Unlock()
 	chain, fresh, err := h.ledger.renew(s.id, h.cfg.Now())
 	if err != nil {
 		s.post(errorMessage(err))

@@ -31,7 +31,7 @@ const (
 	maxJoinFrame    = 64 << 10 // hub → joiner
 	maxControlFrame = 1 << 20  // hub → node
 	recordsPerFrame = 64       // three certificates of about 700 bytes each, in base64, twice over
-	maxRecords      = 1 << 17  // in one set
+	maxRecords      = 1 << 15  // of one hub's, twice what one relay serves
 	maxCores        = 1 << 16  // of one node
 	maxText         = 512      // of an error, in bytes
 )
@@ -103,7 +103,7 @@ type message struct {
 	Revoked   *cert.Revocation `json:"revoked,omitempty"`
 	Advertise string           `json:"advertise,omitempty"`
 	Cores     int              `json:"cores,omitempty"`
-	Time      time.Time        `json:"time,omitzero"` // hello, ping, pong
+	Time      time.Time        `json:"time,omitzero"` // challenge, hello, ping, pong
 	Code      string           `json:"code,omitempty"`
 	Text      string           `json:"text,omitempty"`
 }
@@ -119,6 +119,9 @@ type record struct {
 	Revoked   bool     `json:"revoked,omitempty"`
 	Removed   bool     `json:"removed,omitempty"`
 }
+
+// codeAbsent answers a signal to a node that is not connected.
+const codeAbsent = "absent"
 
 // codes names the errors that a joiner can act on.
 var codes = map[string]error{
@@ -149,17 +152,35 @@ func errorMessage(err error) message {
 // err turns an error message back into an error of the same kind, in one line
 // that does nothing to a terminal.
 func (m message) err() error {
-	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, m.Text[:min(len(m.Text), maxText)])
 	kind := codes[m.Code]
 	if kind == nil {
 		kind = ErrRefused
 	}
-	return &refusal{kind, text}
+	return &refusal{kind, line(m.Text)}
+}
+
+// line makes what came from elsewhere fit for one line of a log or a terminal.
+func line(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s[:min(len(s), maxText)])
+}
+
+// maxSkew is how far two clocks may differ. Beyond it what one certifies does
+// not hold yet for the other.
+const maxSkew = cert.Backdate
+
+// checkClock compares the clock of a hub, which may not have told it, with ours.
+func checkClock(addr string, hub, here time.Time) error {
+	if hub.IsZero() || here.Sub(hub).Abs() <= maxSkew {
+		return nil
+	}
+	const layout = "2006-01-02 15:04:05Z"
+	return fmt.Errorf("hub: %w: here it is %s, at hub %s %s; set the clock of this node, or that of the hub (timedatectl set-ntp true)",
+		ErrClock, here.UTC().Format(layout), addr, hub.UTC().Format(layout))
 }
 
 // checkAnnounce reports what is wrong with a node's first message.
@@ -215,8 +236,11 @@ func readMessage(r io.Reader, limit int) (message, error) {
 // decodeMessage decodes a frame's content.
 func decodeMessage(b []byte) (message, error) {
 	var m message
-	if err := json.Unmarshal(b, &m); err != nil {
-		return message{}, fmt.Errorf("hub: message: %w", err)
+	if err := json.Unmarshal(b, &m); err != nil { // whose text quotes what it does not like, however long
+		return message{}, fmt.Errorf("hub: message: %s", line(err.Error()))
+	}
+	if len(m.Records) > recordsPerFrame {
+		return message{}, fmt.Errorf("hub: message: %d records are more than %d", len(m.Records), recordsPerFrame)
 	}
 	return m, nil
 }

@@ -117,7 +117,7 @@ func (w *world) join(tok token.Token, name string) (member, error) {
 }
 
 func (w *world) joinWith(tok token.Token, name string, k cert.Keys) (member, error) {
-	res, err := Join(context.Background(), JoinRequest{Token: tok, Name: name, Keys: k})
+	res, err := Join(context.Background(), JoinRequest{Token: tok, Name: name, Keys: k, Now: w.clock.now})
 	return member{k, res.Node, res.Chain}, err
 }
 
