@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestStores runs the conformance suite on every engine.
@@ -207,6 +210,34 @@ func TestBoltOutlivesTheProcess(t *testing.T) {
 	check(t, s.Close())
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the store is readable by others: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestBoltForbidden opens a store as a user who may not.
+func TestBoltForbidden(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.Chmod(dir, 0o711))
+	path := filepath.Join(dir, "store.db")
+	s, err := OpenBolt(path)
+	check(t, err)
+	check(t, s.Close())
+	opened := make(chan error)
+	go func() { // ends with its thread, which is not let go: it is another user's now
+		runtime.LockOSThread()
+		_ = unix.Setfsuid(65534) // nobody; without effect for a user who is not root, who owns the file
+		s, err := OpenBolt(path)
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	switch err := <-opened; {
+	case os.Getuid() != 0:
+		t.Skip("only root can become somebody else")
+	case err == nil || !strings.Contains(err.Error(), "no permission to open "+path):
+		t.Errorf("got %v", err)
+	default:
+		oneLine(t, err)
 	}
 }
 

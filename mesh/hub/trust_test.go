@@ -68,7 +68,7 @@ func TestRefusalsArrive(t *testing.T) {
 	} {
 		tc.set()
 		v := w.watch(tc.m)
-		for range 20 {
+		for range 10 {
 			err := v.Client.links[0].session(context.Background())
 			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Fatalf("%s: %v", tc.name, err)
