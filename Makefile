@@ -7,9 +7,11 @@ TESTS ?= ./...
 
 build: ## the commands, into bin/
 	$(GO) build -o $(BIN)/ ./cmd/...
+	@./scripts/preload $(BIN)
 
 race: ## the commands with the race detector, for the lab
 	$(GO) build -race -o $(BIN)/race/ ./cmd/...
+	@./scripts/preload $(BIN)/race
 
 deps: ## Debian packages that tests and the demo run against
 	@./scripts/deps

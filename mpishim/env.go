@@ -15,7 +15,7 @@ const agent = "meshrsh"
 // see Exports. The binding policy is left to the user.
 func Environment(o Overlay) []string {
 	cidr := o.CIDR.String()
-	env := []string{"MESH_STATE=" + o.StateDir}
+	env := []string{"MESH_STATE=" + o.StateDir, "MESH_NODE=" + o.Node, "MESH_SITE=" + o.Site}
 	for _, p := range openMPIParams(cidr, 0) {
 		env = append(env, "OMPI_MCA_"+p.name+"="+p.value)
 	}
@@ -25,12 +25,17 @@ func Environment(o Overlay) []string {
 		"HYDRA_LAUNCHER=ssh",
 		"HYDRA_LAUNCHER_EXEC="+agent,
 		"HYDRA_IFACE="+o.TUN,
+		hydraNoFork,
 		"I_MPI_HYDRA_BOOTSTRAP=ssh",
 		"I_MPI_HYDRA_BOOTSTRAP_EXEC="+agent,
 		"I_MPI_HYDRA_IFACE="+o.TUN,
 	)
 	return append(env, dataVariables(o.TUN, true)...)
 }
+
+// hydraNoFork has Hydra start its proxy on this node by the agent too, so that
+// ranks here get what AgentCommand gives the others.
+const hydraNoFork = "HYDRA_LAUNCHER_AUTOFORK=0"
 
 // dataVariables restrict UCX and libfabric, MPICH's two transports, to the
 // overlay. Shared memory is safe to offer: UCX takes it only between processes

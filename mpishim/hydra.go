@@ -33,7 +33,7 @@ func hydraArgs(p Plan, env []string) []string {
 
 // hydraEnviron adds the transports' settings.
 func hydraEnviron(p Plan) []string {
-	more := dataVariables(p.Overlay.TUN, p.shared())
+	more := append(dataVariables(p.Overlay.TUN, p.shared()), hydraNoFork)
 	if p.sites() > 1 {
 		more = append(more, "UCX_RNDV_THRESH="+strconv.Itoa(wanEager))
 	}

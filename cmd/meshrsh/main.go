@@ -53,7 +53,7 @@ func run(args []string) (int, error) {
 	if err != nil {
 		return exec.CodeFailed, err
 	}
-	opt := exec.RunOptions{Command: call.Command, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
+	opt := exec.RunOptions{Command: mpishim.AgentCommand(call.Command), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
 	if call.NoStdin {
 		opt.Stdin = nil
 	}

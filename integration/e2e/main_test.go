@@ -31,6 +31,9 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	bin = filepath.Join(dir, "bin")
+	if out, err := exec.Command("../../scripts/preload", bin).CombinedOutput(); err != nil {
+		panic(string(out))
+	}
 	// Race builds linger a second after their end; launchers wait for them.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=10"); err != nil {
 		panic(err)

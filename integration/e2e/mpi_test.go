@@ -59,19 +59,19 @@ func TestMPI(t *testing.T) {
 	for _, mpi := range []string{"openmpi", "mpich"} {
 		hello := compiled(t, "hello", mpi)
 		t.Run("meshrun/"+mpi, func(t *testing.T) {
-			wantRanks(t, unstuck(ctx, t, mpi, func(ctx context.Context) (string, error) {
+			wantRanks(t, ended(ctx, t, func(ctx context.Context) (string, error) {
 				return a1.Run(ctx, n.Tool("meshrun"), "-n", "4", "-H", "a1:1,a2:1,b1:1,b2:1", "--", hello)
 			}))
 		})
 	}
 	t.Run("own mpirun", func(t *testing.T) {
-		out := shell(ctx, t, n, "openmpi", `mpirun.openmpi --allow-run-as-root -n 4 --host a1,a2,b1,b2 `+compiled(t, "hello", "openmpi"))
+		out := shell(ctx, t, n, `mpirun.openmpi --allow-run-as-root -n 4 --host a1,a2,b1,b2 `+compiled(t, "hello", "openmpi"))
 		if strings.Count(out, "sum 10") != 4 {
 			t.Errorf("not four ranks in:\n%s", out)
 		}
 	})
 	t.Run("own mpiexec", func(t *testing.T) {
-		out := shell(ctx, t, n, "mpich", `mpiexec.hydra -n 4 -hosts a1,a2,b1,b2 `+compiled(t, "hello", "mpich"))
+		out := shell(ctx, t, n, `mpiexec.hydra -n 4 -hosts a1,a2,b1,b2 `+compiled(t, "hello", "mpich"))
 		if strings.Count(out, "sum 10") != 4 {
 			t.Errorf("not four ranks in:\n%s", out)
 		}
@@ -79,32 +79,23 @@ func TestMPI(t *testing.T) {
 }
 
 // shell runs a command line on a1 as a user does after eval "$(meshctl env)".
-func shell(ctx context.Context, t *testing.T, n *deploy.Network, mpi, line string) string {
+func shell(ctx context.Context, t *testing.T, n *deploy.Network, line string) string {
 	t.Helper()
 	script := fmt.Sprintf("eval \"$(%s env)\" && %s", n.Tool("meshctl"), line)
-	return unstuck(ctx, t, mpi, func(ctx context.Context) (string, error) {
+	return ended(ctx, t, func(ctx context.Context) (string, error) {
 		return n.Lab.Host("a1").Run(ctx, "sh", "-c", script)
 	})
 }
 
-// unstuck runs a job, and runs it again if it is MPICH's and does not end.
-// MPICH 4.0 on UCX now and then waits in MPI_Finalize for ever, on any network:
-// a rank stops making progress in a PMI barrier while another still needs it to
-// (removed in 4.2, pmodels/mpich pull request 6596).
-func unstuck(ctx context.Context, t *testing.T, mpi string, run func(context.Context) (string, error)) string {
+// ended runs a job that must end well, and soon: with Debian's MPICH one in two
+// hung in MPI_Finalize before the preload library (mpishim/preload).
+func ended(ctx context.Context, t *testing.T, run func(context.Context) (string, error)) string {
 	t.Helper()
-	tries := map[string]int{"mpich": 4}[mpi]
-	for {
-		tctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-		out, err := run(tctx)
-		stuck := tctx.Err() != nil
-		cancel()
-		if err == nil {
-			return out
-		}
-		if tries--; !stuck || tries <= 0 {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		t.Logf("the job did not end; again: %v", err)
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
+	defer cancel()
+	out, err := run(ctx)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
+	return out
 }

@@ -105,25 +105,12 @@ func (st *stage) mpich(ctx context.Context) error {
 		"meshrun -n 4 -H " + everywhere + " -- ./hello-mpich",
 		`eval "$(meshctl env)"; mpiexec.hydra -n 4 -hosts a1,a2,b1,b2 ./hello-mpich`,
 	} {
-		st.command("a1", line)
-		text, err := st.unstuck(ctx, line)
+		text, err := st.run(ctx, "a1", line)
 		st.text(text)
 		st.check(err == nil && strings.Count(text, "of 4 on") == 4 && strings.Count(text, "sum 10") == 4,
 			"an MPICH program ran on 4 machines: %s", strings.Fields(line)[0])
 	}
 	return nil
-}
-
-// unstuck runs an MPICH job, again if it does not end: MPICH 4.0 on UCX now and
-// then hangs in MPI_Finalize, on any network (see docs/mpi.md).
-func (st *stage) unstuck(ctx context.Context, line string) (text string, err error) {
-	for range 3 {
-		if text, err = st.bounded(ctx, 12*time.Second, "a1", line); err == nil {
-			break
-		}
-		st.note("the job did not end within 12 s; again (MPICH 4.0 may hang in MPI_Finalize)")
-	}
-	return text, err
 }
 
 var exchanged = regexp.MustCompile(`exchanged (\d+) worst_ms (\d+)`)

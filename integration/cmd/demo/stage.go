@@ -80,11 +80,7 @@ func (st *stage) run(ctx context.Context, host, line string) (string, error) {
 }
 
 func (st *stage) quiet(ctx context.Context, host, line string) (string, error) {
-	return st.bounded(ctx, jobTime, host, line)
-}
-
-func (st *stage) bounded(ctx context.Context, limit time.Duration, host, line string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, jobTime)
 	defer cancel()
 	return st.net.Lab.Host(host).Run(ctx, "sh", "-c", fmt.Sprintf("PATH=%s:$PATH; export %s; cd %s; %s", st.bin, polite, st.work, line))
 }
