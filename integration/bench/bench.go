@@ -1,0 +1,110 @@
+// Package bench measures meshmpi where its promises are made: on the lab, with
+// the commands a user types, beside what a user would pick instead. Each
+// [Benchmark] yields one table of docs/benchmarks.md.
+//
+// Absolute figures belong to the machine they were taken on, which all hosts of
+// a lab share. What carries over are ratios, so whatever is compared is measured
+// in turns within one run (A B C, B C A, …) and reported as the median with the
+// least and the greatest value. A bound that the project has set itself is
+// checked, and what does not hold is said in the table.
+//
+// It is not a test: nothing here fails a build because a machine was busy, and
+// nothing looks inside the daemons.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/meshmpi/meshmpi/integration/deploy"
+	"github.com/meshmpi/meshmpi/integration/lab"
+)
+
+// Benchmark is one table to be made.
+type Benchmark struct {
+	Name  string // a word, for the command line
+	About string // for the help
+	run   func(context.Context, *Env) (Table, error)
+}
+
+// All returns every benchmark, in the document's order.
+func All() []Benchmark {
+	return []Benchmark{
+		{"lan", "one TCP stream between two nodes of a LAN, beside wireguard-go and the bare wire", lan},
+		{"paths", "one TCP stream between two sites, direct and relayed", paths},
+		{"cold", "the first packet between nodes that have never talked", cold},
+		{"start", "how long a small MPI job takes from the command to its end", start},
+		{"netpipe", "NetPIPE over Open MPI", netpipe},
+	}
+}
+
+// Env is what benchmarks run with.
+type Env struct {
+	Bin   string    // directory of meshd, meshctl, meshrun and meshrsh
+	Work  string    // a directory for what is made on the way; hosts see it
+	Quick bool      // fewer and shorter measurements: to see that it works
+	Say   io.Writer // progress, one line each
+}
+
+// Table is what one benchmark has measured.
+type Table struct {
+	Name     string
+	Title    string
+	Method   string // how it was measured, in a sentence or two
+	Head     []string
+	Rows     [][]string
+	Verdicts []Verdict
+	Took     time.Duration
+}
+
+// Verdict says whether a bound held.
+type Verdict struct {
+	Good bool
+	Text string
+}
+
+// Run makes the table. The error names the benchmark.
+func (b Benchmark) Run(ctx context.Context, env *Env) (Table, error) {
+	began := time.Now()
+	t, err := b.run(ctx, env)
+	if err != nil {
+		return Table{}, fmt.Errorf("bench: %s: %w", b.Name, err)
+	}
+	t.Name, t.Took = b.Name, time.Since(began)
+	return t, nil
+}
+
+func (e *Env) say(format string, args ...any) { fmt.Fprintf(e.Say, format+"\n", args...) }
+
+// pick returns full, or quick in a quick run.
+func pick[T any](e *Env, full, quick T) T {
+	if e.Quick {
+		return quick
+	}
+	return full
+}
+
+// up builds a lab under the working directory and brings meshmpi up on it. What
+// the daemons logged stays there when something fails.
+func (e *Env) up(ctx context.Context, name string, cfg lab.Config) (*deploy.Network, error) {
+	cfg.Dir = filepath.Join(e.Work, name)
+	cfg.Log = slog.New(slog.DiscardHandler)
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	l, err := lab.New(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	n, err := deploy.Up(ctx, l, deploy.Options{Bin: e.Bin, InitArgs: []string{"--allow-root-exec"}})
+	if err != nil {
+		_ = l.Close() // the first error tells more
+		return nil, fmt.Errorf("%w; the daemons' logs are in %s/*/", err, cfg.Dir)
+	}
+	return n, nil
+}
