@@ -59,6 +59,7 @@ type Table struct {
 	Head     []string
 	Rows     [][]string
 	Verdicts []Verdict
+	Busy     float64 // share of the machine's processors that others used just before
 	Took     time.Duration
 }
 
@@ -70,12 +71,16 @@ type Verdict struct {
 
 // Run makes the table. The error names the benchmark.
 func (b Benchmark) Run(ctx context.Context, env *Env) (Table, error) {
+	busy, err := busyShare(ctx, busyTime)
+	if err != nil {
+		return Table{}, fmt.Errorf("bench: %w", err)
+	}
 	began := time.Now()
 	t, err := b.run(ctx, env)
 	if err != nil {
 		return Table{}, fmt.Errorf("bench: %s: %w", b.Name, err)
 	}
-	t.Name, t.Took = b.Name, time.Since(began)
+	t.Name, t.Busy, t.Took = b.Name, busy, time.Since(began)
 	return t, nil
 }
 

@@ -138,6 +138,16 @@ func TestParseTicks(t *testing.T) {
 	}
 }
 
+func TestParseBusy(t *testing.T) {
+	busy, total, err := parseBusy("cpu  10 20 30 400 50 6 7 8 9 9\ncpu0 1 1 1 1\n")
+	if busy != 81 || total != 531 || err != nil {
+		t.Errorf("got %d of %d, %v", busy, total, err)
+	}
+	if _, _, err := parseBusy("intr 1 2 3"); err == nil {
+		t.Error("another line gave no error")
+	}
+}
+
 // TestMerge: new tables replace the old ones of the same name, others stay, and
 // the order is always the same.
 func TestMerge(t *testing.T) {

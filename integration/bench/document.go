@@ -74,7 +74,8 @@ func (p Place) String() string {
 // Markdown returns the table as a section of the document.
 func (t Table) Markdown(p Place) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n## %s\n\n%s (%.0f s).\n\n%s\n\n", mark(t.Name), t.Title, p, t.Took.Seconds(), t.Method)
+	fmt.Fprintf(&b, "%s\n## %s\n\n%s; took %.0f s, the processors were %.0f %% busy before.\n\n%s\n\n",
+		mark(t.Name), t.Title, p, t.Took.Seconds(), 100*t.Busy, t.Method)
 	row := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	row(t.Head)
 	b.WriteString("|" + strings.Repeat("---|", len(t.Head)) + "\n")
@@ -100,7 +101,7 @@ Made by ` + "`make bench`" + ` (` + "`go run ./integration/cmd/bench --help`" + 
 Do not edit by hand.
 
 All hosts are network namespaces of one machine and share its cores, daemons and programs alike, so absolute figures say
-little about two machines and a cable. What is compared was measured in turns in one run. Figures are medians with
+little about two machines and a cable, and less where something else kept the processors busy before. What is compared was measured in turns in one run. Figures are medians with
 (least–greatest); a ratio is that of the medians, with the least and the greatest within a round.
 `
 

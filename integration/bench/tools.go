@@ -181,3 +181,53 @@ func parseTicks(stat string) (int64, error) {
 	system, err2 := strconv.ParseInt(f[12], 10, 64)
 	return user + system, errors.Join(err1, err2)
 }
+
+// busyTime is how long the machine is looked at before each table.
+const busyTime = 3 * time.Second
+
+// busyShare returns the share of the machine's processors in use from now on
+// for d.
+func busyShare(ctx context.Context, d time.Duration) (float64, error) {
+	var busy, total [2]int64
+	for i := range busy {
+		stat, err := os.ReadFile("/proc/stat")
+		if err != nil {
+			return 0, err
+		}
+		if busy[i], total[i], err = parseBusy(string(stat)); err != nil {
+			return 0, err
+		}
+		if i > 0 {
+			break
+		}
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	if total[1] <= total[0] {
+		return 0, errors.New("/proc/stat: the processors' times do not advance")
+	}
+	return float64(busy[1]-busy[0]) / float64(total[1]-total[0]), nil
+}
+
+// parseBusy adds the times of /proc/stat's first line (proc(5): user, nice,
+// system, idle, iowait, irq, softirq, steal; guests' are part of user's).
+func parseBusy(stat string) (busy, total int64, err error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	f := strings.Fields(line)
+	if len(f) < 9 || f[0] != "cpu" {
+		return 0, 0, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	for i, field := range f[1:9] {
+		v, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("/proc/stat: %w", err)
+		}
+		if total += v; i != 3 && i != 4 {
+			busy += v
+		}
+	}
+	return busy, total, nil
+}
