@@ -116,7 +116,7 @@ func (m *Mesh) handshake(pkt []byte, from *source) {
 // while its own may still be answered. Two initiations that cross undo each
 // other: each end answers with a handshake whose own state the answering has
 // replaced, and both wait out WireGuard's five seconds.
-const holdFor = 300 * time.Millisecond
+const holdFor = time.Second
 
 // crosses reports whether an initiation of ours is young and unanswered.
 func (h *hello) crosses(now time.Time) bool {

@@ -102,17 +102,17 @@ func TestRelayedThenDirect(t *testing.T) {
 	}
 
 	a.tun.out <- packet(na.Addr4, nb.Addr4, "over the relay")
-	b.arrives(t, "over the relay", 3*time.Second)
+	b.arrives(t, "over the relay", arrival)
 	b.tun.out <- packet(nb.Addr4, na.Addr4, "back over the relay")
-	a.arrives(t, "back over the relay", 3*time.Second)
-	wantKind(t, a, nb.ID, peer.KindRelayUDP, 2*time.Second)
+	a.arrives(t, "back over the relay", arrival)
+	wantKind(t, a, nb.ID, peer.KindRelayUDP, arrival)
 
 	f.open.Store(true)
 	wantKind(t, a, nb.ID, peer.KindUDP, 30*time.Second)
 	wantKind(t, b, na.ID, peer.KindUDP, 5*time.Second)
 	hub.node.stop()
 	a.tun.out <- packet(na.Addr4, nb.Addr4, "without the hub")
-	b.arrives(t, "without the hub", time.Second)
+	b.arrives(t, "without the hub", arrival)
 }
 
 // wantKind waits until n's path to a peer works and is of the kind.
