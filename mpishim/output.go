@@ -68,6 +68,10 @@ func openMPITag(b []byte) (rank, length int) {
 // launcherItself is the rank of text that carries no mark.
 const launcherItself = -1
 
+// harmless marks what Open MPI's mpirun says when its agent has already begun by
+// the time that mpirun gives it a process group: a race that both sides win.
+const harmless = "plm:rsh: Warning: setpgid("
+
 // maxLine is how much of a line is kept until its end arrives, in bytes.
 const maxLine = 64 << 10
 
@@ -188,6 +192,9 @@ func (s *screen) line(stream, rank int, line []byte) {
 			if s.dies(CodeFailed) || s.verbose {
 				s.err.Write(line)
 			}
+			return
+		}
+		if bytes.Contains(line, []byte(harmless)) && !s.verbose {
 			return
 		}
 		if len(s.own)+len(line) <= maxLine {

@@ -108,7 +108,6 @@ type runCmd struct {
 	Listen    string `placeholder:"[:]PORT" help:"UDP port (a hub's TCP port too; default: the advertised one, else 51820)."`
 	PortRange string `placeholder:"A-B" help:"Take the first free UDP port of this range instead."`
 	TUN       string `name:"tun" default:"mesh0" help:"Name of the network interface."`
-	Relay     bool   `help:"Forward sealed packets for nodes that cannot reach each other directly."`
 	Verbose   bool   `short:"v" help:"Log debugging detail."`
 }
 
@@ -135,7 +134,7 @@ func (c *runCmd) Run() error {
 		}
 		cancel()
 	}()
-	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Relay: c.Relay, Log: log, Keep: keep,
+	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Log: log, Keep: keep,
 		Ready: func() {
 			log.Info("ready")
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

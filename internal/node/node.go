@@ -37,7 +37,6 @@ type Config struct {
 	Ports udp.Ports // of the UDP port (and a hub's TCP port); zero: what init or join recorded, else 51820
 	TUN   string    // interface name; "": mesh0
 	Log   *slog.Logger
-	Relay bool            // forward for others (a hub always does)
 	Ready func()          // called once everything runs; may be nil
 	Keep  <-chan struct{} // when closed before ctx ends, host set-up and running sessions are left for a successor
 }
