@@ -11,6 +11,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,6 +141,10 @@ func fakeMesh(t *testing.T) (state, bin string) {
 
 // TestJobOverTheExecService runs real launchers through meshrun, meshrsh and
 // sessions of the exec service.
+// shared is what Open MPI's daemons say when several of them, each for a node of
+// its own, find themselves in one machine's session directory.
+var shared = regexp.MustCompile(`(?m)^\[.*PMIX ERROR: ERROR in file .*dstore_base.c.*\n`)
+
 func TestJobOverTheExecService(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the daemon of the test vouches for root")
@@ -152,7 +157,7 @@ func TestJobOverTheExecService(t *testing.T) {
 		cmd.Run()
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(out.String(), "\r", "")), "\n")
 		slices.Sort(lines)
-		return strings.Join(lines, "\n"), errs.String(), cmd.ProcessState.ExitCode()
+		return strings.Join(lines, "\n"), shared.ReplaceAllString(errs.String(), ""), cmd.ProcessState.ExitCode()
 	}
 	for kind, launcher := range map[string]string{"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"} {
 		t.Run(kind, func(t *testing.T) {
@@ -174,7 +179,14 @@ func TestJobOverTheExecService(t *testing.T) {
 				}
 			}
 			for _, node := range []string{"b1", "b2"} {
-				if left, err := exec.Sessions(filepath.Join(state, node)); err != nil || len(left) > 0 {
+				// A session ends with its connection, a moment after the job.
+				deadline := time.Now().Add(10 * time.Second)
+				left, err := exec.Sessions(filepath.Join(state, node))
+				for err == nil && len(left) > 0 && time.Now().Before(deadline) {
+					<-time.After(50 * time.Millisecond)
+					left, err = exec.Sessions(filepath.Join(state, node))
+				}
+				if err != nil || len(left) > 0 {
 					t.Errorf("node %s: sessions are left: %+v, %v", node, left, err)
 				}
 			}
