@@ -65,7 +65,6 @@ func (st *stage) hpcc(ctx context.Context) error {
 	}
 	st.check(true, "hpcc (Open MPI, 4 ranks on 4 machines) passed its own tests in %.0f s", took)
 	st.figure(figHPL, "%.3g Gflop/s", r.value("HPL_Tflops")*1e3)
-	st.figure(figFFT, "%.3g Gflop/s", r.value("MPIFFT_Gflops"))
 	st.figure(figRing, "%.0f MB/s", r.value("RandomlyOrderedRingBandwidth_GBytes")*1e3)
 	return nil
 }

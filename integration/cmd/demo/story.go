@@ -39,7 +39,7 @@ type check struct {
 
 // figureNames are the rows of the summary, in order.
 var figureNames = [...]string{
-	figDaemons, figPath, figPing, figHPL, figFFT, figRing, figLatency, figBandwidth, figMeshrun, figMpiexec, figStall,
+	figDaemons, figPath, figPing, figHPL, figRing, figLatency, figBandwidth, figMeshrun, figMpiexec, figStall,
 }
 
 // What is measured in more than one act, and so compared in the summary.
@@ -48,7 +48,6 @@ const (
 	figPath      = "path a1 to b1"
 	figPing      = "ping a1 to b1"
 	figHPL       = "hpcc: HPL"
-	figFFT       = "hpcc: MPI FFT"
 	figRing      = "hpcc: random ring"
 	figLatency   = "NetPIPE: 1 byte"
 	figBandwidth = "NetPIPE: 1 MiB"
