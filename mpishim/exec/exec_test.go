@@ -77,7 +77,12 @@ func pidsOf(t *testing.T, ctx context.Context, w *world, opt RunOptions) ([]int,
 	t.Helper()
 	file := t.TempDir() + "/pids"
 	_, done := w.began(ctx, "exec 3>"+file+"; { "+strings.ReplaceAll(stubborn, "echo", "echo >&3")+"; } & sleep 0.5; echo ready; wait", opt)
-	raw, err := os.ReadFile(file)
+	var raw []byte
+	var err error
+	eventually(t, "the tree has told its process ids", func() bool {
+		raw, err = os.ReadFile(file)
+		return len(strings.Fields(string(raw))) == 3
+	})
 	var pids []int
 	for _, f := range strings.Fields(string(raw)) {
 		pid, _ := strconv.Atoi(f)
