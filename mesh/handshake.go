@@ -25,6 +25,7 @@ type hello struct {
 	made   time.Time
 	stage  int // repeats done
 	done   bool
+	late   bool         // WireGuard got theirs before ours was out: it waits for the first repeat, and is nothing by then if theirs is answered
 	sent   map[via]bool // paths it has gone by since the last repeat
 }
 
@@ -45,7 +46,11 @@ func (m *Mesh) initiated(e *Endpoint, pkt []byte) {
 		}
 		r.lastUsed = now
 		r.paths.use(now, true)
+		if pkt[0] == device.MessageInitiationType && r.hello.answers(now) {
+			return // made before that answer, and undone by it
+		}
 		r.hello = hello{pkt: pkt, sender: binary.LittleEndian.Uint32(pkt[4:]), made: now, sent: map[via]bool{}}
+		r.hello.late = r.hello.crosses(now) && m.leads(r) && now.Sub(r.handed) < holdFor
 		m.spread(r)
 		m.serve(now, r)
 	})
@@ -81,6 +86,7 @@ func (m *Mesh) repeatHandshake(now time.Time, r *remote) {
 	}
 	if at := h.next(); !at.IsZero() && !now.Before(at) {
 		h.stage++
+		h.late = false
 		clear(h.sent)
 	}
 	m.spread(r)
@@ -90,6 +96,9 @@ func (m *Mesh) repeatHandshake(now time.Time, r *remote) {
 // last repeat: those that work, that were heard from, relays, and the chosen one.
 func (m *Mesh) spread(r *remote) {
 	h := &r.hello
+	if h.late {
+		return
+	}
 	for _, c := range r.paths.cands {
 		likely := c.state == up || c.keep || c == r.paths.current || !c.heard.IsZero()
 		if !likely || h.sent[c.via] {
@@ -123,6 +132,12 @@ func (h *hello) crosses(now time.Time) bool {
 	return h.pkt != nil && h.pkt[0] == device.MessageInitiationType && now.Sub(h.made) < holdFor
 }
 
+// answers reports whether the last message is a young answer to the peer.
+// WireGuard makes no initiation within RekeyTimeout of it.
+func (h *hello) answers(now time.Time) bool {
+	return h.pkt != nil && h.pkt[0] == device.MessageResponseType && now.Sub(h.made) < helloLife-holdFor
+}
+
 func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 	id, err := m.open.open(pkt)
 	if err != nil {
@@ -146,6 +161,7 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 		m.wakeAt(r.hello.made.Add(holdFor))
 		return
 	}
+	r.handed = now
 	m.toWireGuard(pkt, from)
 }
 

@@ -307,10 +307,11 @@ func (stubbornFinder) Answer(ctx context.Context, _ peer.ID, _ []byte, _ peer.Si
 
 // TestCrossingHandshakes: both ends send their first packet at once, as ranks
 // do at the start of a job. They do not wait out WireGuard's five seconds; one
-// pair in five may, on a machine so busy that a second passes in between.
+// pair in forty may, on a machine so busy that a second passes in between.
+// (Without the rules of handshake.go one in five does.)
 func TestCrossingHandshakes(t *testing.T) {
 	slow := 0
-	for range 5 {
+	for range 40 {
 		na, ka := newIdentity(t, "a", 1)
 		nb, kb := newIdentity(t, "b", 2)
 		a, b := start(t, na, ka, 0, nil), start(t, nb, kb, 0, nil)
@@ -328,7 +329,7 @@ func TestCrossingHandshakes(t *testing.T) {
 		b.stop()
 	}
 	if slow > 1 {
-		t.Errorf("%d of 5 pairs took more than four seconds", slow)
+		t.Errorf("%d of 40 pairs took more than four seconds", slow)
 	}
 }
 

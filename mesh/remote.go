@@ -33,6 +33,7 @@ type remote struct {
 
 	hello      hello     // the handshake under way
 	held       *injected // the peer's initiation that crossed ours
+	handed     time.Time // when WireGuard last got an initiation of the peer
 	waiters    map[uint64]chan time.Duration
 	advertised string
 

@@ -232,7 +232,7 @@ func TestOpenRepairsWhatSomebodyRemoved(t *testing.T) {
 	if err := mustOpen(t, testConfig(dir)).Detach(); err != nil {
 		t.Fatal(err)
 	}
-	want := run(t, "ip route")
+	want := routes(t)
 	for _, damage := range []string{
 		"ip link del mesh0", "ip link set mesh0 down", "ip addr add 100.80.1.1/16 dev mesh0",
 		"ip route flush proto 77", "nft delete table inet meshmpi_mesh0", "ip link set mesh0 name other",
@@ -241,7 +241,7 @@ func TestOpenRepairsWhatSomebodyRemoved(t *testing.T) {
 		if err := mustOpen(t, testConfig(dir)).Detach(); err != nil {
 			t.Errorf("%s: %v", damage, err)
 		}
-		if got := run(t, "ip route"); got != want {
+		if got := routes(t); got != want {
 			t.Errorf("%s: routes\n%s\nwant\n%s", damage, got, want)
 		}
 	}
@@ -256,7 +256,7 @@ func TestSetPeerMTU(t *testing.T) {
 	before := snapshot(t)
 	dir := t.TempDir()
 	h := mustOpen(t, testConfig(dir))
-	clean := run(t, "ip route") + run(t, "ip -6 route")
+	clean := routes(t)
 	set := func(mtu int) {
 		t.Helper()
 		if err := h.SetPeerMTU([]netip.Addr{peer4, peer6}, mtu); err != nil {
@@ -277,7 +277,7 @@ func TestSetPeerMTU(t *testing.T) {
 	for _, mtu := range []int{0, 0, DefaultMTU} {
 		set(1280)
 		set(mtu)
-		if got := run(t, "ip route") + run(t, "ip -6 route"); got != clean {
+		if got := routes(t); got != clean {
 			t.Errorf("MTU %d leaves\n%s\nwant\n%s", mtu, got, clean)
 		}
 	}
@@ -291,7 +291,7 @@ func TestSetPeerMTU(t *testing.T) {
 		t.Fatal(err)
 	}
 	h = mustOpen(t, testConfig(dir))
-	if got := run(t, "ip route") + run(t, "ip -6 route"); got != clean {
+	if got := routes(t); got != clean {
 		t.Errorf("adopted with\n%s\nwant\n%s", got, clean)
 	}
 	set(1280)

@@ -110,6 +110,13 @@ func run(t *testing.T, command string) string {
 	return string(out)
 }
 
+// routes are those of the main tables. Whether a TUN that no process holds
+// counts as down is left out: the kernel says so only after a while.
+func routes(t *testing.T) string {
+	t.Helper()
+	return strings.ReplaceAll(run(t, "ip route")+run(t, "ip -6 route"), "linkdown ", "")
+}
+
 // snapshot is everything of the host that Open may touch.
 func snapshot(t *testing.T) string {
 	t.Helper()
