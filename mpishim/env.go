@@ -12,10 +12,12 @@ const agent = "meshrsh"
 
 // Environment returns, as NAME=value, what makes anybody's own mpirun and
 // mpiexec work over the overlay, for every family at once. PATH is not in it:
-// see Exports. The binding policy is left to the user.
+// see Exports. The binding policy is left to the user. MESH_NODE and MESH_SITE
+// are not in it either: Hydra would hand this node's to ranks on the others,
+// which have their own from the session that the agent opens.
 func Environment(o Overlay) []string {
 	cidr := o.CIDR.String()
-	env := []string{"MESH_STATE=" + o.StateDir, "MESH_NODE=" + o.Node, "MESH_SITE=" + o.Site}
+	env := []string{"MESH_STATE=" + o.StateDir}
 	for _, p := range openMPIParams(cidr, 0) {
 		env = append(env, "OMPI_MCA_"+p.name+"="+p.value)
 	}

@@ -209,7 +209,7 @@ func (st *stage) hello(ctx context.Context, what, line string) (time.Duration, b
 	if ctx.Err() != nil {
 		return took, false
 	}
-	ranks, why := parseHello(text, strings.HasPrefix(line, "meshrun"))
+	ranks, why := parseHello(text)
 	st.text(strings.Join(ranks, "\n"))
 	if err != nil {
 		why = err.Error()
@@ -226,19 +226,13 @@ func (st *stage) hello(ctx context.Context, what, line string) (time.Duration, b
 var helloRE = regexp.MustCompile(`(?m)^rank (\d) of 4 on (\w+) site (\S+) sum 10$`)
 
 // parseHello returns what the ranks of hello said, in order, and what is wrong
-// with it: ranks 0 to 3 must be on a1, a2, b1, b2, have the sum of 1 to 4, and,
-// if meshrun started them, know their site.
-func parseHello(text string, sites bool) (lines []string, why string) {
-	got, want := []string{}, "0 on a1, 1 on a2, 2 on b1, 3 on b2"
-	if sites {
-		want = "0 on a1 of alpha, 1 on a2 of alpha, 2 on b1 of beta, 3 on b2 of beta"
-	}
+// with it: ranks 0 to 3 must be on a1, a2, b1, b2, have the sum of 1 to 4, and
+// know their site.
+func parseHello(text string) (lines []string, why string) {
+	const want = "0 on a1 of alpha, 1 on a2 of alpha, 2 on b1 of beta, 3 on b2 of beta"
+	var got []string
 	for _, m := range helloRE.FindAllStringSubmatch(text, -1) {
-		place := m[1] + " on " + m[2]
-		if sites {
-			place += " of " + m[3]
-		}
-		lines, got = append(lines, m[0]), append(got, place)
+		lines, got = append(lines, m[0]), append(got, m[1]+" on "+m[2]+" of "+m[3])
 	}
 	slices.Sort(lines)
 	slices.Sort(got)

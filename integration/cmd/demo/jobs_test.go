@@ -67,15 +67,13 @@ func TestHello(t *testing.T) {
 		{"a wrong site", "b1 site beta", "b1 site alpha"},
 		{"no site", "a1 site alpha", "a1 site -"},
 	} {
-		if _, why := parseHello(strings.ReplaceAll(all, tc.from, tc.to), true); why == "" {
+		if _, why := parseHello(strings.ReplaceAll(all, tc.from, tc.to)); why == "" {
 			t.Errorf("%s: nothing wrong was seen", tc.name)
 		}
 	}
-	for _, sites := range []bool{true, false} {
-		lines, why := parseHello("a launcher's warning\n"+all, sites)
-		if why != "" || len(lines) != 4 || !strings.HasPrefix(lines[0], "rank 0 of 4 on a1") {
-			t.Errorf("got %q, %q", lines, why)
-		}
+	lines, why := parseHello("a launcher's warning\n" + all)
+	if why != "" || len(lines) != 4 || !strings.HasPrefix(lines[0], "rank 0 of 4 on a1") {
+		t.Errorf("got %q, %q", lines, why)
 	}
 }
 
