@@ -84,8 +84,11 @@ func parseAccount(line, name string) (account, error) {
 // allowed reports why the account may not be used, nil when it may.
 func (a account) allowed(p Policy, mapped bool) error {
 	euid := uint32(os.Geteuid())
+	confined := euid == 0 && setgroupsDenied()
 	switch {
-	case a.uid == 0 && !p.AllowRoot:
+	case confined && a.uid != 0:
+		return fmt.Errorf("exec: meshd here is root of a user namespace of its own and can run commands only as that user, not as %s", a.name)
+	case a.uid == 0 && !p.AllowRoot && !confined:
 		return fmt.Errorf("exec: root is not allowed to run commands here; use another user, map root in policy.json, or create the network with --allow-root-exec")
 	case a.uid != 0 && a.uid < minUID && !mapped && a.uid != euid:
 		return fmt.Errorf("exec: user %s is a system user (id %d below %d); map it in policy.json", a.name, a.uid, minUID)
@@ -101,8 +104,16 @@ func (a account) allowed(p Policy, mapped bool) error {
 
 // credential returns what the kernel must switch to, nil when already there.
 func (a account) credential() *syscall.Credential {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 || a.uid == 0 && setgroupsDenied() {
 		return nil
 	}
 	return &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: a.groups}
+}
+
+// setgroupsDenied reports whether this is a user namespace made without
+// privilege (user_namespaces(7)): its root is one ordinary user outside and can
+// become nobody else.
+func setgroupsDenied() bool {
+	b, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(b)) == "deny"
 }
