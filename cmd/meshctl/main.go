@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -63,6 +64,12 @@ type tokenCreateCmd struct {
 }
 
 func (c *tokenCreateCmd) Run(d *deps) error {
+	if c.Uses < 1 {
+		return cli.Usage(fmt.Errorf("--uses %d: a token is for at least 1 node", c.Uses))
+	}
+	if c.TTL <= 0 {
+		return cli.Usage(fmt.Errorf("--ttl %v: a token needs some time to be used, such as 24h", c.TTL))
+	}
 	r, err := d.client.CreateToken(d.ctx, api.TokenRequest{Site: c.Site, Uses: c.Uses, TTL: c.TTL})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/cli"
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/mpishim"
 )
@@ -53,11 +53,7 @@ func (c *statusCmd) Run(d *deps) error {
 		p.line("this is %s at site %s, %s on %s, UDP port %d, certificate until %s",
 			s.Self.Name, s.Self.Site, s.Self.Addr4, s.TUN, s.Listen, when(s.CertExpires))
 		for _, h := range s.Hubs {
-			state := "up, " + micros(h.RTT)
-			if !h.Up {
-				state = "down: " + h.Error
-			}
-			p.line("hub %s: %s", h.Addr, state)
+			p.line("hub %s: %s", h.Addr, hubState(h))
 		}
 		p.line("")
 		p.row("NODE", "SITE", "ADDRESS", "ROLE", "STATE", "PATH", "RTT", "MTU")
@@ -69,6 +65,17 @@ func (c *statusCmd) Run(d *deps) error {
 			p.line("warning: %s", w)
 		}
 	})
+}
+
+// hubState tells a session that is up but has been refused something, too.
+func hubState(h api.HubStatus) string {
+	switch {
+	case !h.Up:
+		return "down: " + h.Error
+	case h.Error != "":
+		return "up, " + micros(h.RTT) + ", but " + h.Error
+	}
+	return "up, " + micros(h.RTT)
 }
 
 func role(n api.NodeStatus) string {
@@ -93,9 +100,14 @@ func nodeState(n api.NodeStatus) string {
 	return "down"
 }
 
+// pathCells tells how packets go; a path whose probes nobody answers is told as
+// what it is, for the hub or peer at its end may be dead.
 func pathCells(p *api.Path) (kind, rtt, mtu string) {
 	if p == nil {
 		return "-", "-", "-"
+	}
+	if p.Kind.String() == "none" {
+		return "none", "-", "-"
 	}
 	kind, rtt, mtu = p.Kind.String(), micros(p.RTT), "-"
 	if len(p.Via) > 0 {
@@ -105,7 +117,7 @@ func pathCells(p *api.Path) (kind, rtt, mtu string) {
 		kind += " " + p.Addr
 	}
 	if !p.Works {
-		kind, rtt = kind+" (silent)", "-"
+		return "no answer by " + kind, "-", "-"
 	}
 	if p.MTU > 0 {
 		mtu = fmt.Sprint(p.MTU)
@@ -144,9 +156,10 @@ type pingCmd struct {
 }
 
 func (c *pingCmd) Run(d *deps) error {
+	if c.Count < 1 {
+		return cli.Usage(fmt.Errorf("--count %d: ask at least once", c.Count))
+	}
 	var last api.PingReply
-	var err error
-	answered := 0
 	for i := range c.Count {
 		if i > 0 {
 			select {
@@ -155,22 +168,15 @@ func (c *pingCmd) Run(d *deps) error {
 				return d.ctx.Err()
 			}
 		}
-		r, perr := d.client.Ping(d.ctx, c.Node)
-		if perr != nil {
-			err = perr
-			continue
+		r, err := d.client.Ping(d.ctx, c.Node)
+		if err != nil {
+			return err // it has tried for seconds
 		}
-		answered, last = answered+1, r
+		last = r
 		if !d.json {
 			kind, _, _ := pathCells(&r.Path)
 			fmt.Printf("%s: %s by %s\n", r.Path.Node, micros(r.RTT), kind)
 		}
-	}
-	if answered == 0 {
-		if err == nil {
-			err = errors.New("nothing asked: --count is 0")
-		}
-		return err
 	}
 	if d.json {
 		return d.show(last, nil)

@@ -54,8 +54,12 @@ type initCmd struct {
 }
 
 func (c *initCmd) Run() error {
-	self, network, err := node.Init(node.InitOptions{State: node.StateDir(c.State), Name: c.Name, Site: c.Site,
-		Advertise: c.Advertise, Network: c.Network, Domain: c.Domain, CIDR: c.CIDR, AllowRootExec: c.AllowRootExec})
+	opt := node.InitOptions{State: node.StateDir(c.State), Name: c.Name, Site: c.Site,
+		Advertise: c.Advertise, Network: c.Network, Domain: c.Domain, CIDR: c.CIDR, AllowRootExec: c.AllowRootExec}
+	if err := opt.Check(); err != nil {
+		return cli.Usage(err)
+	}
+	self, network, err := node.Init(opt)
 	if err != nil {
 		return err
 	}
@@ -90,11 +94,15 @@ func (c *joinCmd) Run() error {
 		host, _, _ = strings.Cut(host, ".")
 		c.Name = strings.ToLower(host)
 	}
+	opt := node.JoinOptions{State: node.StateDir(c.State), Name: c.Name, Token: t}
+	if err := opt.Check(); err != nil {
+		return cli.Usage(err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	self, network, err := node.Join(ctx, node.JoinOptions{State: node.StateDir(c.State), Name: c.Name, Token: t})
+	self, network, err := node.Join(ctx, opt)
 	if err != nil {
 		return err
 	}

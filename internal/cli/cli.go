@@ -1,11 +1,17 @@
 // Package cli is what meshmpi's commands share: how they parse, how they say
 // that something is wrong, and with which code they exit. It does nothing.
+//
+// Whatever is wrong is told in one line: the help, which would bury it, is for
+// --help.
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 )
@@ -26,7 +32,7 @@ func Usage(err error) error { return usageError{err} }
 // bindings are passed to the commands' Run methods.
 func Run(name, description string, c any, vars kong.Vars, bindings ...any) {
 	parser, err := kong.New(c, kong.Name(name), kong.Description(description), vars,
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Bind(bindings...))
 	if err != nil {
 		panic(err) // the structs are wrong: a programmer's error
@@ -40,12 +46,38 @@ func Run(name, description string, c any, vars kong.Vars, bindings ...any) {
 
 // Exit ends the program: quietly on success, with one line on an error.
 func Exit(name string, err error) {
+	line, code := verdict(name, err)
+	if line != "" {
+		fmt.Fprintln(os.Stderr, line)
+	}
+	os.Exit(code)
+}
+
+// verdict returns what to say and the exit code.
+func verdict(name string, err error) (line string, code int) {
 	if err == nil {
-		os.Exit(0)
+		return "", 0
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	code = Failed
+	if errors.Is(err, context.Canceled) {
+		return name + ": interrupted", code
+	}
 	if u := (usageError{}); errors.As(err, &u) {
-		os.Exit(BadUsage)
+		code = BadUsage
 	}
-	os.Exit(Failed)
+	return name + ": " + oneLine(err.Error()), code
+}
+
+// oneLine keeps what others say fit for a line, and off the terminal's controls.
+func oneLine(s string) string {
+	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return '?'
+		}
+		return r
+	}, strings.Join(lines, "; "))
 }

@@ -26,12 +26,13 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 	n := d.id.network
 	s := api.Status{
 		Version: api.Version, Network: n.Name, Domain: n.Domain, CIDR4: n.CIDR4.String(), CIDR6: n.CIDR6.String(),
-		TUN: d.host.Name(), Listen: d.port, CertExpires: d.id.expires(), Warnings: d.warnings(),
+		TUN: d.host.Name(), Listen: d.port, CertExpires: d.id.expires(), Warnings: d.warnings(time.Now()),
 	}
 	st := d.mesh.Stats()
-	s.Drops = api.Drops{Events: st.Events, Unsent: st.Unsent, Overflowed: st.Overflowed, Alien: st.Alien, NoOwner: st.NoOwner}
+	s.Drops = api.Drops{Events: st.Events, Unsent: st.Unsent, Overflowed: st.Overflowed, Alien: st.Alien, NoOwner: st.NoOwner, Local: d.door.refused.Load()}
 	s.Self = nodeStatus(peer.Record{Node: d.id.self, Up: true, Cores: runtime.NumCPU()})
-	s.Self.Self = true
+	s.Self.Self, s.Self.Expires = true, d.id.expires()
+	informed := d.links.connected()
 	s.Nodes = append(s.Nodes, s.Self)
 	for _, rec := range d.dir.All() {
 		if rec.Node.ID == d.id.self.ID {
@@ -40,7 +41,7 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 		ns := nodeStatus(rec)
 		if p, ok := paths[rec.Node.ID]; ok {
 			ns.Path = &p
-			ns.Up = ns.Up || p.Works
+			ns.Up = p.Works || ns.Up && informed // with no hub we know only what we see
 		}
 		s.Nodes = append(s.Nodes, ns)
 	}
@@ -58,18 +59,23 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 }
 
 // warnings are what an administrator should look at.
-func (d *daemon) warnings() []string {
+func (d *daemon) warnings(now time.Time) []string {
 	list := d.notes.all()
-	up := false
-	for _, h := range d.links.hubSessions() {
-		up = up || h.Up
-	}
-	left := time.Until(d.id.expires())
-	if !up {
+	left := d.id.expires().Sub(now)
+	switch up := d.links.connected(); {
+	case left <= 0:
+		list = append(list, "this node's certificate has expired and its peers refuse it; check this machine's clock, or join again with a new token")
+	case !up:
 		list = append(list, fmt.Sprintf("no hub answers; known nodes go on until certificates expire, this one's in %s", roughly(left)))
+	case left < certLate:
+		list = append(list, fmt.Sprintf("this node's certificate expires in %s and no hub has renewed it; see meshctl status and the log on the hubs", roughly(left)))
 	}
 	return list
 }
+
+// certLate is the rest of a certificate's life at which it should long have been
+// renewed: hubs do so at half of thirty days.
+const certLate = 10 * 24 * time.Hour
 
 func roughly(t time.Duration) string {
 	if t > 48*time.Hour {
@@ -137,6 +143,9 @@ func (d *daemon) getPath(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if rec.Node.ID == d.id.self.ID {
+			return nil, fmt.Errorf("%s is this node itself", rec.Node.Name)
+		}
 		p, ok := paths[rec.Node.ID]
 		if !ok {
 			p = pathOf(rec.Node.Name, peer.PathInfo{})
@@ -163,7 +172,7 @@ func (d *daemon) postPing(r *http.Request) (any, error) {
 	defer cancel()
 	rtt, info, err := d.mesh.Ping(ctx, rec.Node.ID)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, failure{http.StatusGatewayTimeout, fmt.Errorf("%s does not answer (path: %s); see meshctl status there", rec.Node.Name, info.Kind)}
+		return nil, failure{http.StatusGatewayTimeout, silent(rec, info)}
 	}
 	if err != nil {
 		return nil, err
@@ -171,6 +180,18 @@ func (d *daemon) postPing(r *http.Request) (any, error) {
 	p := pathOf(rec.Node.Name, info)
 	p.Works = true
 	return api.PingReply{Version: api.Version, RTT: rtt.Microseconds(), Path: p}, nil
+}
+
+// silent says in a line that a node does not answer.
+func silent(rec peer.Record, i peer.PathInfo) error {
+	way := "no path to it is known"
+	if i.Kind != peer.KindNone {
+		way = "tried by " + i.Kind.String()
+	}
+	if !rec.Up {
+		way = "no hub sees it; " + way
+	}
+	return fmt.Errorf("%s at site %s does not answer within %v (%s); see whether meshd runs there, and meshctl status on it", rec.Node.Name, rec.Node.Site, pingLimit, way)
 }
 
 func (d *daemon) getEnv(*http.Request) (any, error) {
@@ -184,11 +205,11 @@ func (d *daemon) postTicket(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, _ := r.Context().Value(callerKey{}).(caller)
-	if who.name == "" {
-		return nil, failure{http.StatusForbidden, fmt.Errorf("user id %d has no name on %s, so nobody can vouch for it", who.uid, d.id.self.Name)}
+	user, err := callerIn(r).name()
+	if err != nil {
+		return nil, failure{http.StatusForbidden, err}
 	}
-	return d.ticket(who.name, req)
+	return d.ticket(user, req)
 }
 
 func (d *daemon) postToken(r *http.Request) (any, error) {

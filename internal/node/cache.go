@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/meshmpi/meshmpi/internal/state"
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -20,6 +19,8 @@ const (
 	peersFile = "peers.json" // certificates and addresses
 	pathsFile = "paths.json" // last working paths
 	maxCache  = 64 << 20
+
+	chainKey = "certificate" // what put calls the node's renewed certificate
 )
 
 // cachedPeer is a record on disk.
@@ -30,69 +31,124 @@ type cachedPeer struct {
 	Revoked   bool     `json:"revoked,omitempty"`
 }
 
-// cache writes the newest value of each file, one write at a time.
-type cache struct {
-	dir  *state.Dir
-	fail func(error)
+const (
+	saveEvery  = time.Second      // at most: ten thousand nodes are 20 MB
+	saveFailed = 10 * time.Second // until a write that failed is tried again
+)
 
-	mu      sync.Mutex
-	pending map[string]any
-	wake    chan struct{}
+// saver writes what changes while the node runs: of everything it is given under
+// one name the newest, one write at a time, and again until it has succeeded.
+type saver struct {
+	note func(err error) // told of every failure, and of the first success after one by nil
+
+	mu      sync.Mutex // guards pending
+	pending map[string]func() error
+	wake    chan struct{} // of size 1: there is something to do
+
+	writing sync.Mutex // held by the flush under way; guards failed
+	failed  bool
 }
 
-func newCache(dir *state.Dir, fail func(error)) *cache {
-	return &cache{dir: dir, fail: fail, pending: map[string]any{}, wake: make(chan struct{}, 1)}
+func newSaver(note func(error)) *saver {
+	return &saver{note: note, pending: map[string]func() error{}, wake: make(chan struct{}, 1)}
 }
 
-// put has v written to the file soon. It never blocks.
-func (c *cache) put(file string, v any) {
-	c.mu.Lock()
-	c.pending[file] = v
-	c.mu.Unlock()
+// put has write called soon, unless it is replaced under its name before. It
+// never blocks.
+func (s *saver) put(name string, write func() error) {
+	s.mu.Lock()
+	s.pending[name] = write
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *saver) poke() {
 	select {
-	case c.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run writes until ctx ends and everything put before is on disk.
-func (c *cache) run(ctx context.Context) error {
+// run writes until ctx ends. What is left then is for Close.
+func (s *saver) run(ctx context.Context) error {
 	for {
 		select {
-		case <-c.wake:
-			c.flush()
+		case <-s.wake:
 		case <-ctx.Done():
-			c.flush()
+			return nil
+		}
+		pause := saveEvery
+		if s.flush() != nil {
+			pause = saveFailed
+			s.poke()
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-func (c *cache) flush() {
-	c.mu.Lock()
-	work := c.pending
-	c.pending = map[string]any{}
-	c.mu.Unlock()
-	for file, v := range work {
-		if err := c.dir.SaveJSON(file, v, 0o600); err != nil {
-			c.fail(err)
+// Close writes what is still to be written.
+func (s *saver) Close() error { return s.flush() }
+
+// flush writes everything pending and keeps what cannot be written.
+func (s *saver) flush() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	work := s.pending
+	s.pending = map[string]func() error{}
+	s.mu.Unlock()
+	var failed error
+	for name, write := range work {
+		err := write()
+		if err == nil {
+			continue
 		}
+		failed = oneLine(failed, err)
+		s.mu.Lock()
+		if s.pending[name] == nil { // nothing newer has come
+			s.pending[name] = write
+		}
+		s.mu.Unlock()
 	}
+	if failed != nil || s.failed {
+		s.note(failed)
+	}
+	s.failed = failed != nil
+	return failed
 }
 
-// savePeers remembers the directory.
+// savePeers remembers the directory as it is when it comes to be written.
 func (d *daemon) savePeers() {
-	recs := d.dir.All()
-	list := make([]cachedPeer, 0, len(recs))
-	for _, r := range recs {
-		list = append(list, cachedPeer{r.Chain, r.Advertise, r.Cores, r.Revoked})
-	}
-	d.saved.put(peersFile, list)
+	d.saved.put(peersFile, func() error {
+		recs := d.dir.All()
+		list := make([]cachedPeer, 0, len(recs))
+		for _, r := range recs {
+			list = append(list, cachedPeer{r.Chain, r.Advertise, r.Cores, r.Revoked})
+		}
+		return d.id.dir.SaveJSON(peersFile, list, 0o600)
+	})
+}
+
+// startSaver makes what the other parts save through.
+func (d *daemon) startSaver() {
+	d.saved = newSaver(func(err error) {
+		if err == nil {
+			d.notes.clear("save")
+			d.log.Info("state can be saved again")
+			return
+		}
+		d.notes.set("save", err.Error())
+		d.log.Warn("cannot save", "err", err)
+	})
+	d.onClose("what is remembered", d.saved)
 }
 
 // loadCache fills the directory with what is remembered and still trusted.
 func (d *daemon) loadCache() {
-	d.saved = newCache(d.id.dir, func(err error) { d.log.Warn("cannot remember", "err", err) })
 	var list []cachedPeer
 	if err := d.readCache(peersFile, &list); err != nil {
 		return
@@ -115,7 +171,7 @@ func (d *daemon) restorePeers(ctx context.Context) error {
 	if err := d.readCache(pathsFile, &recent); err != nil || len(recent) == 0 {
 		return nil
 	}
-	if err := d.mesh.Restore(ctx, recent); err != nil && ctx.Err() == nil {
+	if err := d.mesh.Restore(ctx, recent); err != nil && ctx.Err() == nil && !errors.Is(err, mesh.ErrClosed) {
 		return fmt.Errorf("node: restore peers: %w", err)
 	}
 	return nil
@@ -125,7 +181,7 @@ func (d *daemon) readCache(file string, v any) error {
 	err := d.id.dir.LoadJSON(file, v, maxCache)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.log.Warn("ignoring what was remembered", "err", err)
-		d.notes.add(err.Error())
+		d.notes.set(file, err.Error())
 	}
 	return err
 }

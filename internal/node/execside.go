@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
@@ -41,22 +43,46 @@ func (d *daemon) startExec(ctx context.Context) error {
 		},
 		StateDir: d.cfg.State, Node: d.id.self.Name, Site: d.id.self.Site, Log: d.log,
 	}
-	for _, a := range d.id.self.Addrs() {
-		addr := netip.AddrPortFrom(a, exec.Port)
-		ln, err := net.Listen("tcp", addr.String())
-		if err != nil {
-			return fmt.Errorf("node: exec service on %s: %w; something on this host holds port %d", addr, err, exec.Port)
-		}
-		d.group.Go(func() error { return exec.Serve(ctx, ln, cfg) })
-	}
-	d.onClose("running sessions", closeFunc(func() error {
+	serve, stop := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	d.onLeave("running sessions", func() error { // their callers hear of it
+		stop()
+		serving.Wait() // so that none begins now
 		if d.handedOver() {
 			return nil
 		}
 		_, err := exec.EndSessions(d.cfg.State)
 		return err
-	}))
-	return nil
+	})
+	listeners, err := d.listenExec()
+	for _, ln := range listeners {
+		serving.Add(1)
+		d.group.Go(func() error {
+			defer serving.Done()
+			return exec.Serve(serve, ln, cfg)
+		})
+	}
+	return err
+}
+
+// listenExec opens the exec service's port on the virtual addresses. A host
+// without IPv6 does without that one.
+func (d *daemon) listenExec() (list []net.Listener, err error) {
+	for _, a := range d.id.self.Addrs() {
+		addr := netip.AddrPortFrom(a, exec.Port)
+		ln, err := net.Listen("tcp", addr.String())
+		switch {
+		case err == nil:
+			list = append(list, ln)
+		case errors.Is(err, syscall.EADDRINUSE):
+			return list, fmt.Errorf("node: exec service: TCP port %d of %s is in use; stop what listens there on every address (ss -ltnp)", exec.Port, a)
+		case a.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
+			d.log.Warn("no exec service on the IPv6 address", "addr", addr, "err", err)
+		default:
+			return list, fmt.Errorf("node: exec service on %s: %w", addr, err)
+		}
+	}
+	return list, nil
 }
 
 // policy reads the policy as it is now.

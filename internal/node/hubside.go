@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -21,10 +22,11 @@ const storeFile = "hub/store.db"
 type hubSide struct {
 	*hub.Hub
 	relay *relay.Server
+	ln    net.Listener
 }
 
-// startHub opens the store and serves admission and control, if this is a hub.
-func (d *daemon) startHub(ctx context.Context, sock *mesh.Socket) error {
+// openHub opens the store and the TCP port, if this is a hub.
+func (d *daemon) openHub(sock *mesh.Socket) error {
 	if !d.id.config.Hub {
 		return nil
 	}
@@ -49,9 +51,36 @@ func (d *daemon) startHub(ctx context.Context, sock *mesh.Socket) error {
 	if err != nil {
 		return err
 	}
-	d.hub = &hubSide{Hub: h, relay: fwd}
-	d.group.Go(func() error { return h.Serve(ctx, ln) })
+	d.onClose("the hub's port", once(ln))
+	d.hub = &hubSide{Hub: h, relay: fwd, ln: ln}
+	if d.port != advertisedPort(d.id.config.Advertise) {
+		const text = "this hub listens on port %d and is advertised at %s: other nodes reach it only if that is forwarded here, UDP and TCP"
+		d.notes.set("port", fmt.Sprintf(text, d.port, d.id.config.Advertise))
+	}
 	return nil
+}
+
+// serveHub begins to admit nodes and to keep them informed, if this is a hub.
+func (d *daemon) serveHub(ctx context.Context) {
+	if d.hub != nil {
+		d.group.Go(func() error { return d.hub.Serve(ctx, d.hub.ln) })
+	}
+}
+
+// hubs returns the hubs to keep a session with. A hub's own is reached where it
+// listens, which need not be the port that it is known by.
+func (d *daemon) hubs() []string {
+	list := slices.Clone(d.id.config.Hubs)
+	if d.hub == nil {
+		return list
+	}
+	own := loopbackOf(d.id.config.Advertise)
+	for i, h := range list {
+		if h == own {
+			list[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(int(d.port)))
+		}
+	}
+	return list
 }
 
 func listenTCP(port uint16) (net.Listener, error) {

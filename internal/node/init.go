@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,14 @@ type InitOptions struct {
 // either succeeds or leaves nothing behind.
 func Init(opt InitOptions) (peer.Node, peer.Network, error) {
 	fail := func(err error) (peer.Node, peer.Network, error) { return peer.Node{}, peer.Network{}, err }
+	if err := opt.Check(); err != nil {
+		return fail(err)
+	}
+	draft, err := state.Create(opt.State) // first: with a node there, nothing else is worth saying
+	if err != nil {
+		return fail(err)
+	}
+	defer draft.Abort() // does nothing after Commit
 	network, err := opt.network()
 	if err != nil {
 		return fail(err)
@@ -52,11 +61,6 @@ func Init(opt InitOptions) (peer.Node, peer.Network, error) {
 	if err != nil {
 		return fail(err)
 	}
-	draft, err := state.Create(opt.State)
-	if err != nil {
-		return fail(err)
-	}
-	defer draft.Abort() // does nothing after Commit
 	// The directory of the hub's files comes with the first of them.
 	if err := errors.Join(draft.SaveRoot(root), draft.SaveIssuer(issuer)); err != nil {
 		return fail(err)
@@ -88,30 +92,47 @@ func Init(opt InitOptions) (peer.Node, peer.Network, error) {
 	return self, network, nil
 }
 
-// network turns the options into what the root certificate will say.
-func (opt *InitOptions) network() (peer.Network, error) {
+// Check reports in a line for the user an option that can never be right. It
+// fills in defaults.
+func (opt *InitOptions) Check() error {
 	if opt.Network == "" {
 		opt.Network = "mesh"
 	}
 	if opt.Domain == "" {
 		opt.Domain = opt.Network + ".internal"
 	}
-	for _, label := range []string{opt.Network, opt.Name, opt.Site} {
-		if err := cert.ValidLabel(label); err != nil {
-			return peer.Network{}, err
+	opt.Domain = strings.ToLower(opt.Domain)
+	for _, l := range []struct{ flag, value string }{{"network", opt.Network}, {"name", opt.Name}, {"site", opt.Site}} {
+		if err := cert.ValidLabel(l.value); err != nil {
+			return fmt.Errorf("--%s: %w", l.flag, err)
 		}
 	}
-	host, port, err := net.SplitHostPort(opt.Advertise)
-	if err != nil || host == "" || port == "" || advertisedPort(opt.Advertise) == 0 {
-		return peer.Network{}, fmt.Errorf("--advertise %q is not HOST:PORT; say where other nodes reach this one, such as hub.example.org:51820", opt.Advertise)
+	if err := cert.ValidDomain(opt.Domain); err != nil {
+		return fmt.Errorf("--domain: %w", err)
 	}
-	n := peer.Network{Name: opt.Network, Domain: strings.ToLower(opt.Domain), AllowRootExec: opt.AllowRootExec}
+	if err := token.ValidHub(opt.Advertise); err != nil {
+		return fmt.Errorf("--advertise: %w, where other nodes reach this one", err)
+	}
+	if opt.CIDR == "" {
+		return nil
+	}
+	p, err := netip.ParsePrefix(opt.CIDR)
+	if err != nil {
+		return fmt.Errorf("--cidr %q is not an IPv4 prefix such as 100.80.0.0/16", opt.CIDR)
+	}
+	if !p.Addr().Is4() || p.Bits() > 28 || p.Bits() < 8 || p.Masked() != p {
+		return fmt.Errorf("--cidr %s must be an IPv4 network between /8 and /28, without host bits, such as 100.80.0.0/16", p)
+	}
+	return nil
+}
+
+// network turns checked options into what the root certificate will say.
+func (opt *InitOptions) network() (n peer.Network, err error) {
+	n = peer.Network{Name: opt.Network, Domain: opt.Domain, AllowRootExec: opt.AllowRootExec}
 	if opt.CIDR == "" {
 		n.CIDR4, err = tun.PickCIDR4()
-	} else if n.CIDR4, err = netip.ParsePrefix(opt.CIDR); err != nil {
-		err = fmt.Errorf("--cidr %q is not an IPv4 prefix such as 100.80.0.0/16", opt.CIDR)
-	} else {
-		err = checkCIDR(n.CIDR4)
+	} else if n.CIDR4, err = netip.ParsePrefix(opt.CIDR); err == nil {
+		err = tun.CheckOverlap(n.CIDR4)
 	}
 	if err != nil {
 		return peer.Network{}, err
@@ -120,13 +141,6 @@ func (opt *InitOptions) network() (peer.Network, error) {
 		return peer.Network{}, err
 	}
 	return n, nil
-}
-
-func checkCIDR(p netip.Prefix) error {
-	if !p.Addr().Is4() || p.Bits() > 28 || p.Bits() < 8 || p.Masked() != p {
-		return fmt.Errorf("--cidr %s must be an IPv4 network between /8 and /28, without host bits", p)
-	}
-	return tun.CheckOverlap(p)
 }
 
 // loopbackOf lets the hub's own node reach its hub without leaving the machine.
@@ -142,12 +156,21 @@ type JoinOptions struct {
 	Token token.Token
 }
 
+// Check reports in a line for the user an option that can never be right.
+func (opt *JoinOptions) Check() error {
+	if err := cert.ValidLabel(opt.Name); err != nil {
+		return fmt.Errorf("--name: %w", err)
+	}
+	return nil
+}
+
 // Join has a hub admit this machine. It either succeeds or leaves nothing
-// behind, here; a token used up by a joiner that died after the hub's consent is
-// spent, and the same name may then be taken again only with its key.
+// behind, except that where a hub may have admitted us and its answer is lost,
+// the keys wait beside the state directory for the next attempt, which then
+// spends no second use of the token.
 func Join(ctx context.Context, opt JoinOptions) (peer.Node, peer.Network, error) {
 	fail := func(err error) (peer.Node, peer.Network, error) { return peer.Node{}, peer.Network{}, err }
-	if err := cert.ValidLabel(opt.Name); err != nil {
+	if err := opt.Check(); err != nil {
 		return fail(err)
 	}
 	draft, err := state.Create(opt.State)
@@ -155,17 +178,29 @@ func Join(ctx context.Context, opt JoinOptions) (peer.Node, peer.Network, error)
 		return fail(err)
 	}
 	defer draft.Abort() // does nothing after Commit
-	keys, err := cert.NewKeys()
+	keys, again, err := draft.Begin(opt.Token.Root)
 	if err != nil {
 		return fail(err)
 	}
+	asked := again
 	res, err := hub.Join(ctx, hub.JoinRequest{Token: opt.Token, Name: opt.Name, Keys: keys,
-		Check: func(n peer.Network) error { return tun.CheckOverlap(n.CIDR4, n.CIDR6) }})
+		Check: func(n peer.Network) error {
+			if err := tun.CheckOverlap(n.CIDR4, n.CIDR6); err != nil {
+				return err
+			}
+			asked = true // from here on it may happen
+			return nil
+		}})
 	if err != nil {
+		if asked && !refused(err, again) {
+			draft.Suspend()
+		}
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			err = fmt.Errorf("node: no hub of the token (%s) has admitted this node in time; check that meshd runs well there, and try again", strings.Join(opt.Token.Hubs, ", "))
+		}
 		return fail(err)
 	}
 	for _, save := range []func() error{
-		func() error { return draft.SaveKeys(keys) },
 		func() error { return draft.SaveChain(res.Chain) },
 		func() error {
 			return draft.SaveNode(state.Node{Name: res.Node.Name, Site: res.Node.Site, Network: res.Network.Name, Hubs: res.Hubs})
@@ -173,8 +208,21 @@ func Join(ctx context.Context, opt JoinOptions) (peer.Node, peer.Network, error)
 		draft.Commit,
 	} {
 		if err := save(); err != nil {
+			draft.Suspend() // we are admitted: the next attempt is free
 			return fail(err)
 		}
 	}
 	return res.Node, res.Network, nil
+}
+
+// refused reports whether an error says that no hub has admitted our keys: any
+// refusal where they are new; where a hub may have admitted them earlier, only
+// one that tells us to come with others.
+func refused(err error, again bool) bool {
+	reasons := []error{hub.ErrRevoked, hub.ErrRefused}
+	if !again {
+		reasons = append(reasons, hub.ErrTokenUnknown, hub.ErrTokenUsed, hub.ErrTokenExpired, hub.ErrTokenRevoked,
+			hub.ErrNameTaken, hub.ErrFull, hub.ErrClock)
+	}
+	return slices.ContainsFunc(reasons, func(reason error) bool { return errors.Is(err, reason) })
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,17 +10,25 @@ import (
 
 // journal keeps the last events and passes new ones to whoever listens.
 type journal struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // guards everything here and in listeners
 	last      []api.Event
-	listeners map[chan api.Event]struct{}
+	listeners map[*listener]struct{}
 }
 
 const (
 	eventsKept   = 256
-	eventsBehind = 64 // a listener that is further behind misses events
+	eventsBehind = 512 // a listener that is further behind misses events and is told how many
 )
 
-func newJournal() *journal { return &journal{listeners: map[chan api.Event]struct{}{}} }
+// listener is one who wants to know.
+type listener struct {
+	j       *journal
+	waiting []api.Event
+	missed  int
+	wake    chan struct{} // of size 1: there is something to take
+}
+
+func newJournal() *journal { return &journal{listeners: map[*listener]struct{}{}} }
 
 // emit records an event. It never blocks.
 func (j *journal) emit(kind, node, text string) {
@@ -31,23 +40,43 @@ func (j *journal) emit(kind, node, text string) {
 	}
 	j.last = append(j.last, e)
 	for l := range j.listeners {
+		if len(l.waiting) == eventsBehind {
+			l.missed++
+			continue
+		}
+		l.waiting = append(l.waiting, e)
 		select {
-		case l <- e:
+		case l.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// listen returns the events so far and a channel of those to come, until stop.
-func (j *journal) listen() (past []api.Event, next <-chan api.Event, stop func()) {
-	c := make(chan api.Event, eventsBehind)
+// listen returns a listener for whom the events so far wait already. It hears of
+// new ones until stop.
+func (j *journal) listen() *listener {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.listeners[c] = struct{}{}
-	past = append([]api.Event(nil), j.last...)
-	return past, c, func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		delete(j.listeners, c)
+	l := &listener{j: j, waiting: append([]api.Event(nil), j.last...), wake: make(chan struct{}, 1)}
+	j.listeners[l] = struct{}{}
+	return l
+}
+
+// take returns what has happened since the last call, in order.
+func (l *listener) take() []api.Event {
+	l.j.mu.Lock()
+	defer l.j.mu.Unlock()
+	list := l.waiting
+	if l.missed > 0 {
+		list = append(list, api.Event{Version: api.Version, Time: time.Now(), Kind: "missed",
+			Text: fmt.Sprintf("%s came faster than they were read", plural(l.missed, "event"))})
 	}
+	l.waiting, l.missed = nil, 0
+	return list
+}
+
+func (l *listener) stop() {
+	l.j.mu.Lock()
+	defer l.j.mu.Unlock()
+	delete(l.j.listeners, l)
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh"
@@ -23,6 +24,7 @@ type links struct {
 	d      *daemon
 	sock   *mesh.Socket
 	client *hub.Client
+	cutOff atomic.Bool // this node has been revoked
 
 	mu     sync.Mutex
 	relays map[string]*boundRelay // by relay name
@@ -34,7 +36,7 @@ func newLinks(d *daemon, sock *mesh.Socket) *links {
 	l := &links{d: d, sock: sock, relays: map[string]*boundRelay{}, hubs: map[string]netip.AddrPort{}}
 	l.client = hub.NewClient(hub.ClientConfig{
 		Network: d.id.network, Self: d.id.self, Keys: d.id.keys, Chain: d.id.Chain,
-		Hubs: d.id.config.Hubs, Log: d.log, Cores: runtime.NumCPU(), Advertise: d.id.config.Advertise,
+		Hubs: d.hubs(), Log: d.log, Cores: runtime.NumCPU(), Advertise: d.id.config.Advertise,
 		Events: hub.Events{
 			Records: l.records, Signal: l.signal, Grant: l.grant,
 			Chain: l.chain, Revoked: l.revoked, Session: l.session,
@@ -69,25 +71,34 @@ func (l *links) records(_ string, full bool, recs []peer.Record) {
 func (l *links) signal(from peer.ID, msg []byte) { l.d.mesh.Signal(from, msg) }
 
 func (l *links) chain(chain [][]byte) {
-	if err := l.d.id.renew(chain); err != nil {
-		l.d.log.Error("cannot keep the renewed certificate", "err", err)
+	d := l.d
+	if err := d.id.renew(chain, time.Now()); err != nil {
+		d.log.Error("cannot use the renewed certificate", "err", err)
 		return
 	}
-	l.d.events.emit("certificate", l.d.id.self.Name, "renewed")
+	d.saved.put(chainKey, func() error { return d.id.dir.SaveChain(d.id.Chain()) })
+	d.events.emit("certificate", d.id.self.Name, "renewed")
 }
 
+// revoked is told again and again, by every hub and whenever one refuses us.
 func (l *links) revoked(r cert.Revocation) {
 	d := l.d
 	if r.ID == d.id.self.ID {
-		d.notes.add("this node has been revoked; its peers refuse it")
-		d.log.Error("this node has been revoked")
+		if !l.cutOff.Swap(true) {
+			d.notes.set("revoked", "this node has been revoked; its peers refuse it; to come back, remove its state directory and join with a new token")
+			d.log.Error("this node has been revoked")
+			d.events.emit("revoked", r.Name, "by a hub")
+		}
+		return
 	}
-	if rec, ok := d.dir.ByID(r.ID); ok {
-		rec.Revoked = true
-		d.dir.Apply(false, []peer.Record{rec})
-		d.mesh.RecordsChanged()
-		d.savePeers()
+	rec, ok := d.dir.ByID(r.ID)
+	if !ok || rec.Revoked {
+		return
 	}
+	rec.Revoked = true
+	d.dir.Apply(false, []peer.Record{rec})
+	d.mesh.RecordsChanged()
+	d.savePeers()
 	d.events.emit("revoked", r.Name, "by a hub")
 }
 
@@ -114,8 +125,8 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 	if g.Relay == l.d.id.self.Name {
 		return // our own
 	}
-	if r := l.relays[g.Relay]; r != nil && r.addr == addr {
-		r.SetGrant(g, addr)
+	if r := l.relays[g.Relay]; r != nil && (r.addr == addr || r.Bound()) {
+		r.SetGrant(g, r.addr) // a hub known by two addresses is one relay, at the one that works
 		return
 	} else if r != nil {
 		r.stop()
@@ -175,7 +186,12 @@ func (r *boundRelay) Path(to peer.ID) peer.Path { return r.Client.Path(to) }
 // hubSessions tells the state of the control sessions.
 func (l *links) hubSessions() []hub.SessionInfo { return l.client.Sessions() }
 
-// posting hands a signal to a hub.
+// connected reports whether any hub answers.
+func (l *links) connected() bool {
+	return slices.ContainsFunc(l.hubSessions(), func(h hub.SessionInfo) bool { return h.Up })
+}
+
+// post hands a signal to a hub.
 func (l *links) post(ctx context.Context, to peer.ID, msg []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -6,8 +6,11 @@
 // open the UDP port; on a hub, the store, the relay and the TCP port; the TUN
 // with addresses, routes and firewall; the overlay; names; the exec service; the
 // local socket; and last the control sessions with the hubs, whose records,
-// signals and grants flow into all of these. It stops in the opposite order and
-// leaves the host as it was.
+// signals and grants flow into all of these.
+//
+// It ends in three steps: what must still tell others of its end does so while
+// the overlay carries it (leave); everything that runs ends together; then what
+// was opened is undone, last to first, and the host is as it was (close).
 package node
 
 import (
@@ -19,6 +22,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,14 +79,14 @@ func (id *identity) expires() time.Time {
 	return id.until
 }
 
-// renew takes a new chain of the same node into use and onto disk.
-func (id *identity) renew(chain [][]byte) error {
-	n, err := cert.Verify(chain, id.network.Root, time.Now())
+// renew takes a new chain of the same node into use. Saving it is the caller's.
+func (id *identity) renew(chain [][]byte, now time.Time) error {
+	n, err := cert.Verify(chain, id.network.Root, now)
 	if err != nil {
 		return err
 	}
-	if err := id.dir.SaveChain(chain); err != nil {
-		return err
+	if n.ID != id.self.ID {
+		return fmt.Errorf("node: the certificate is for %s, not for this node's key", n.Name)
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -134,12 +138,14 @@ type daemon struct {
 	host   host
 	hub    *hubSide // nil on ordinary nodes
 	links  *links   // control sessions and relays
-	saved  *cache
+	saved  *saver
+	door   *door // the local socket
 
-	port    uint16 // UDP
-	group   *errgroup.Group
-	closers []closer // undone last to first
-	notes   warnings
+	port      uint16 // UDP
+	group     *errgroup.Group
+	farewells []closer // what the overlay must still carry, last to first
+	closers   []closer // undone when nothing runs any more, last to first
+	notes     notes
 }
 
 type closer struct {
@@ -171,50 +177,53 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	d := &daemon{cfg: cfg, log: cfg.Log.With("node", id.self.Name), id: id, dir: &directory.Directory{}, events: newJournal()}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	d.group, ctx = errgroup.WithContext(ctx)
-	defer func() { err = errors.Join(err, d.close()) }()
-	if err := d.start(ctx); err != nil {
-		cancel()
-		return errors.Join(err, ignoreCancel(d.group.Wait()))
+	parts, end := context.WithCancel(context.WithoutCancel(ctx)) // they outlive ctx by the farewells
+	defer end()
+	d.group, parts = errgroup.WithContext(parts)
+	defer func() { err = oneLine(err, d.close()) }()
+	err = d.start(parts)
+	if err == nil {
+		d.events.emit("started", id.self.Name, "the node runs")
+		if cfg.Ready != nil {
+			cfg.Ready()
+		}
+		select {
+		case <-ctx.Done(): // we are asked to end
+		case <-parts.Done(): // a part has failed
+		}
 	}
-	d.events.emit("started", id.self.Name, "the node runs")
-	if cfg.Ready != nil {
-		cfg.Ready()
-	}
-	return ignoreCancel(d.group.Wait())
+	left := undo(d.farewells)
+	end()
+	return oneLine(err, ignoreCancel(d.group.Wait()), left)
 }
 
-// start brings everything up, in the order of the package comment.
+// start brings everything up, in the order of the package comment. What it has
+// begun when it fails is for the caller to end.
 func (d *daemon) start(ctx context.Context) error {
 	sock, err := mesh.NewSocket(d.ports())
 	if err != nil {
 		return err
 	}
+	d.onClose("the UDP port", once(sock))
 	d.port = sock.Port()
-	if err := d.startHub(ctx, sock); err != nil {
-		_ = sock.Close()
+	if err := d.openHub(sock); err != nil {
 		return err
 	}
 	if err := d.startHost(); err != nil {
-		_ = sock.Close()
 		return err
 	}
+	d.startSaver()
 	d.loadCache()
 	d.links = newLinks(d, sock)
-	if err := d.startMesh(ctx, sock); err != nil {
-		return err
+	for _, begin := range []func(context.Context) error{
+		func(ctx context.Context) error { return d.startMesh(ctx, sock) },
+		d.startNames, d.startExec, d.startAPI,
+	} {
+		if err := begin(ctx); err != nil {
+			return err
+		}
 	}
-	if err := d.startNames(ctx); err != nil {
-		return err
-	}
-	if err := d.startExec(ctx); err != nil {
-		return err
-	}
-	if err := d.startAPI(ctx); err != nil {
-		return err
-	}
+	d.serveHub(ctx) // last, so that nobody is admitted by a hub that cannot start
 	d.links.start(ctx)
 	d.group.Go(func() error { return d.restorePeers(ctx) })
 	return nil
@@ -231,18 +240,27 @@ func (d *daemon) ports() udp.Ports {
 	return udp.Ports{First: DefaultPort, Last: DefaultPort}
 }
 
-// onClose has c closed when the daemon ends, before what was given earlier.
+// onClose has c closed when everything has ended, before what was given earlier.
 func (d *daemon) onClose(what string, c io.Closer) { d.closers = append(d.closers, closer{what, c}) }
 
-// close undoes everything, in reverse, and goes on after failures.
-func (d *daemon) close() error {
+// onLeave has f called when the daemon is about to end and the overlay still
+// carries packets, before what was given earlier.
+func (d *daemon) onLeave(what string, f closeFunc) {
+	d.farewells = append(d.farewells, closer{what, f})
+}
+
+// close undoes what start did.
+func (d *daemon) close() error { return undo(d.closers) }
+
+// undo closes everything, last to first, and goes on after failures.
+func undo(list []closer) error {
 	var errs []error
-	for i := len(d.closers) - 1; i >= 0; i-- {
-		if err := d.closers[i].c.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("node: close %s: %w", d.closers[i].what, err))
+	for _, c := range slices.Backward(list) {
+		if err := c.c.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("node: close %s: %w", c.what, err))
 		}
 	}
-	return errors.Join(errs...)
+	return oneLine(errs...)
 }
 
 // handedOver reports whether the host's set-up is to be left for a successor.
@@ -269,22 +287,4 @@ func binDir() string {
 		return ""
 	}
 	return filepath.Dir(exe)
-}
-
-// warnings are standing remarks that status shows.
-type warnings struct {
-	mu   sync.Mutex
-	list []string
-}
-
-func (w *warnings) add(s string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.list = append(w.list, s)
-}
-
-func (w *warnings) all() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.list...)
 }

@@ -34,11 +34,11 @@ func (d *daemon) startHost() error {
 		return h.Close()
 	}))
 	for _, w := range h.Warnings() {
-		d.notes.add(w)
+		d.notes.set(w, w)
 	}
 	if tun.TailscaleDrops(n.CIDR4) {
 		const text = "Tailscale's firewall on this host drops packets from %s; run tailscale up --netfilter-mode=off or use another --cidr"
-		d.notes.add(fmt.Sprintf(text, n.CIDR4))
+		d.notes.set("tailscale", fmt.Sprintf(text, n.CIDR4))
 	}
 	return nil
 }
@@ -70,13 +70,14 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 				d.log.Warn("cannot set the route's MTU", "node", n.Name, "err", err)
 			}
 		},
-		Remember: func(r []mesh.Recent) { d.saved.put(pathsFile, r) },
+		Remember: func(r []mesh.Recent) {
+			d.saved.put(pathsFile, func() error { return d.id.dir.SaveJSON(pathsFile, r, 0o600) })
+		},
 		PathChanged: func(n peer.Node, i peer.PathInfo) {
 			d.events.emit("path", n.Name, fmt.Sprintf("%s %s", i.Kind, i.Remote))
 		},
 	})
 	if err != nil {
-		_ = sock.Close()
 		return err
 	}
 	d.mesh = m

@@ -6,88 +6,59 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"os/user"
-	"strconv"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
-	"golang.org/x/sys/unix"
 )
 
-// caller is the local process that asks, as the kernel knows it.
-type caller struct {
-	uid  uint32
-	name string
-}
-
-type callerKey struct{}
-
-// maxRequest bounds a request's body, in bytes.
-const maxRequest = 64 << 10
+// Bounds of a request. A ping asked for takes pingLimit at most.
+const (
+	maxRequest = 64 << 10 // bytes of a body
+	readTime   = 10 * time.Second
+	writeTime  = 20 * time.Second // from the request's end: to answer, and for the client to read
+	idleTime   = 30 * time.Second
+	stopTime   = time.Second // for answers under way when the daemon ends
+)
 
 // startAPI serves the local socket.
 func (d *daemon) startAPI(ctx context.Context) error {
-	path := d.id.dir.SocketPath()
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("node: %s: %w", path, err)
-	}
-	ln, err := net.Listen("unix", path)
+	door, err := openDoor(d.id.dir.SocketPath())
 	if err != nil {
-		return fmt.Errorf("node: local socket %s: %w", path, err)
+		return err
 	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		return errors.Join(fmt.Errorf("node: local socket: %w", err), ln.Close())
-	}
+	d.door = door
 	srv := &http.Server{
 		Handler:           d.routes(),
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: readTime,
+		ReadTimeout:       readTime,
+		WriteTimeout:      writeTime,
+		IdleTimeout:       idleTime,
+		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, callerKey{}, credentials(c))
+			return context.WithValue(ctx, callerKey{}, callerOf(c))
 		},
 	}
 	d.group.Go(func() error {
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(door); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("node: local socket: %w", err)
 		}
 		return nil
 	})
 	d.group.Go(func() error { // ends the server with the daemon
 		<-ctx.Done()
-		return srv.Close()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		if srv.Shutdown(grace) != nil {
+			return srv.Close()
+		}
+		return nil
 	})
 	return nil
 }
-
-// credentials asks the kernel who is at the other end (SO_PEERCRED).
-func credentials(c net.Conn) caller {
-	nobody := caller{uid: ^uint32(0)}
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		return nobody
-	}
-	rc, err := uc.SyscallConn()
-	if err != nil {
-		return nobody
-	}
-	var cred *unix.Ucred
-	if cerr := rc.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); cerr != nil || err != nil {
-		return nobody
-	}
-	who := caller{uid: cred.Uid}
-	if u, err := user.LookupId(strconv.FormatUint(uint64(cred.Uid), 10)); err == nil {
-		who.name = u.Username
-	}
-	return who
-}
-
-// may reports whether the caller may change the network.
-func (c caller) may() bool { return c.uid == 0 || int64(c.uid) == int64(os.Getuid()) }
 
 // failure is an error with the status it is to be answered with.
 type failure struct {
@@ -133,7 +104,7 @@ func (d *daemon) admin(e endpoint) endpoint {
 		if d.hub == nil {
 			return nil, failure{http.StatusConflict, fmt.Errorf("node %s is not a hub; run this on a hub of network %s", d.id.self.Name, d.id.network.Name)}
 		}
-		if who, _ := r.Context().Value(callerKey{}).(caller); !who.may() {
+		if !callerIn(r).may() {
 			return nil, failure{http.StatusForbidden, fmt.Errorf("only root and the user that runs meshd on %s may do this; try sudo", d.id.self.Name)}
 		}
 		return e(r)
@@ -165,25 +136,25 @@ func body[T any](r *http.Request) (v T, err error) {
 	return v, nil
 }
 
-// streamEvents writes events as lines until the client goes.
+// streamEvents writes events as lines until the client goes, or does not read
+// for writeTime.
 func (d *daemon) streamEvents(w http.ResponseWriter, r *http.Request) {
-	past, next, stop := d.events.listen()
-	defer stop()
-	enc, flush := json.NewEncoder(w), http.NewResponseController(w)
-	for _, e := range past {
-		if enc.Encode(e) != nil {
-			return
-		}
-	}
+	l := d.events.listen()
+	defer l.stop()
+	enc, conn := json.NewEncoder(w), http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Time{}) // the stream outlives what is due of a request
 	for {
-		if flush.Flush() != nil {
-			return
-		}
-		select {
-		case e := <-next:
+		_ = conn.SetWriteDeadline(time.Now().Add(writeTime))
+		for _, e := range l.take() {
 			if enc.Encode(e) != nil {
 				return
 			}
+		}
+		if conn.Flush() != nil {
+			return
+		}
+		select {
+		case <-l.wake:
 		case <-r.Context().Done():
 			return
 		}

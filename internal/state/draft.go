@@ -21,7 +21,8 @@ const (
 
 // Draft is a node being made: init and join save into it and Commit it when
 // nothing can fail any more. Until then path is untouched, whatever happens; a
-// draft whose process was killed is removed by the next Create.
+// draft whose process was killed is removed by the next Create, except that it
+// takes over the keys of a joining whose end is not known (Begin).
 //
 // The draft is a directory beside path that Commit renames to it. Where path is
 // a mount point, or its parent cannot be written, Commit copies the files into
@@ -116,16 +117,19 @@ func ours(name string) bool {
 	return name == lostFound || name == lockFile || name == unfinished || strings.HasPrefix(name, draftMark)
 }
 
-// makeDraft makes a locked directory in parent, after removing those of dead
-// processes.
+// makeDraft makes a locked directory in parent, or adopts a dead process's.
 func makeDraft(parent, prefix string) (string, *os.File, error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return "", nil, err
 	}
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) {
-			removeDead(filepath.Join(parent, e.Name()))
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		path := filepath.Join(parent, e.Name())
+		if held := adopt(path); held != nil {
+			return path, held, nil
 		}
 	}
 	for {
@@ -147,18 +151,6 @@ func makeDraft(parent, prefix string) (string, *os.File, error) {
 			}
 		}
 		held.Close()
-	}
-}
-
-// removeDead removes a draft unless its process lives. Failing to is no harm.
-func removeDead(path string) {
-	held, err := os.Open(path)
-	if err != nil {
-		return
-	}
-	defer held.Close()
-	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-		os.RemoveAll(path)
 	}
 }
 
@@ -188,6 +180,7 @@ func (d *Draft) Commit() error {
 	if err := d.publish(); err != nil {
 		return err
 	}
+	os.Remove(filepath.Join(d.target, joiningFile)) // Lock does it else
 	d.held.Close()
 	d.held = nil
 	return nil
@@ -273,7 +266,7 @@ func (d *Draft) copyInto(dir *Dir) error {
 		return fmt.Errorf("state: create %s: %w", d.target, hint(err))
 	}
 	err := fs.WalkDir(os.DirFS(d.path), ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || name == nodeFile {
+		if err != nil || e.IsDir() || name == nodeFile || name == joiningFile {
 			return err
 		}
 		return copyFile(name)

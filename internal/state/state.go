@@ -127,10 +127,11 @@ func holder(f *os.File) string {
 }
 
 // sweep removes what crashes left: temporary files of writes (a dot, the name of
-// the file to be, digits) and the mark of an install that got as far as node.json.
+// the file to be, digits) and the marks of an install that got as far as node.json.
 // Failing to is no harm.
 func (d *Dir) sweep() {
 	os.Remove(d.Path(unfinished))
+	os.Remove(d.Path(joiningFile))
 	for _, dir := range []string{d.path, d.Path(hubDir)} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {

@@ -94,6 +94,7 @@ type Drops struct {
 	Overflowed uint64 `json:"overflowed"`
 	Alien      uint64 `json:"alien"`
 	NoOwner    uint64 `json:"no_owner"`
+	Local      uint64 `json:"local"` // connections to the local socket, beyond a user's share
 }
 
 // Env answers GET /v1/env: what MPI launchers must be told on this node.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
@@ -21,8 +22,10 @@ import (
 // DefaultState is the state directory when nobody names another.
 const DefaultState = "/var/lib/meshd"
 
-// maxReply bounds what a client reads: the status of ten thousand nodes.
-const maxReply = 64 << 20
+const (
+	maxReply  = 64 << 20         // bytes: the status of ten thousand nodes
+	replyTime = 30 * time.Second // to answer anything but a stream
+)
 
 // StateDir returns the state directory: the flag's, $MESH_STATE's, the default.
 func StateDir(flag string) string {
@@ -116,7 +119,7 @@ func (c *Client) Events(ctx context.Context, f func(Event) error) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("meshd on this machine has ended the stream: %w", err)
+			return fmt.Errorf("meshd in %s has stopped", c.state)
 		}
 		if err := f(e); err != nil {
 			return err
@@ -125,6 +128,8 @@ func (c *Client) Events(ctx context.Context, f func(Event) error) error {
 }
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, replyTime, errHangs)
+	defer cancel()
 	resp, err := c.do(ctx, method, path, in)
 	if err != nil {
 		return err
@@ -134,10 +139,13 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out); err != nil {
-		return fmt.Errorf("meshd's answer to %s: %w", path, err)
+		return c.explain(ctx, fmt.Errorf("answer to %s: %w", path, err))
 	}
 	return nil
 }
+
+// errHangs is why a call ends that meshd does not answer.
+var errHangs = errors.New("no answer")
 
 // do sends a request and returns a response of class 2xx.
 func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Response, error) {
@@ -155,7 +163,7 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.explain(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -168,13 +176,23 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 	return nil, errors.New(f.Error)
 }
 
-// explain turns a failure to connect into a line that says what to do.
-func (c *Client) explain(err error) error {
+// explain turns a failure to connect, or to be answered, into a line that says
+// what to do.
+func (c *Client) explain(ctx context.Context, err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err // without the made-up address
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(context.Cause(ctx), errHangs):
+		return fmt.Errorf("meshd in %s takes connections but has not answered for %v; see its log, or restart it", c.state, replyTime)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no meshd runs with state directory %s on this machine; start it with meshd run --state %s, or name another with --state or $MESH_STATE", c.state, c.state)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no permission to reach meshd in %s; its directory should have mode 0711", c.state)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("meshd in %s closed the connection: it is stopping, or you have too many open; try again", c.state)
 	}
 	return fmt.Errorf("meshd in %s: %w", c.state, err)
 }

@@ -1,0 +1,151 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLocal bounds the connections that one user other than root holds at a time:
+// an mpirun starts some 128 agents at once, and a hostile program wants them all.
+const maxLocal = 256
+
+// door is the local socket: it knows who calls and lets nobody crowd out others.
+type door struct {
+	net.Listener
+	refused atomic.Uint64 // connections beyond a user's share
+
+	mu   sync.Mutex // guards open
+	open map[uint32]int
+}
+
+// openDoor listens at path, in place of what a dead daemon left there. The
+// caller holds the state directory's lock.
+func openDoor(path string) (*door, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("node: local socket: %w", err)
+	}
+	ln, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, fmt.Errorf("node: local socket: %s has %d bytes, sockets' names at most %d; choose a shorter --state", path, len(path), len(unix.RawSockaddrUnix{}.Path)-1)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node: local socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		ln.Close()
+		return nil, fmt.Errorf("node: local socket: %w", err)
+	}
+	return &door{Listener: ln, open: map[uint32]int{}}, nil
+}
+
+// Accept returns the next connection of a user who has not too many.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		who := credentials(c)
+		if d.enter(who.uid) {
+			return &localConn{Conn: c, who: who, leave: func() { d.leave(who.uid) }}, nil
+		}
+		d.refused.Add(1)
+		c.Close()
+	}
+}
+
+func (d *door) enter(uid uint32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if uid != 0 && d.open[uid] >= maxLocal {
+		return false
+	}
+	d.open[uid]++
+	return true
+}
+
+func (d *door) leave(uid uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open[uid]--; d.open[uid] == 0 {
+		delete(d.open, uid)
+	}
+}
+
+// localConn is a connection of somebody known.
+type localConn struct {
+	net.Conn
+	who   caller
+	once  sync.Once
+	leave func()
+}
+
+// Close implements net.Conn.
+func (c *localConn) Close() error {
+	c.once.Do(c.leave)
+	return c.Conn.Close()
+}
+
+// caller is the local process that asks, as the kernel knows it.
+type caller struct{ uid uint32 }
+
+// nobody is a caller that the kernel does not name; no user has this id.
+const nobody = ^uint32(0)
+
+// callerKey is the key of the caller in a request's context.
+type callerKey struct{}
+
+func callerOf(c net.Conn) caller {
+	if lc, ok := c.(*localConn); ok {
+		return lc.who
+	}
+	return caller{nobody}
+}
+
+func callerIn(r *http.Request) caller {
+	if who, ok := r.Context().Value(callerKey{}).(caller); ok {
+		return who
+	}
+	return caller{nobody}
+}
+
+// may reports whether the caller may change the network.
+func (c caller) may() bool { return c.uid == 0 || int64(c.uid) == int64(os.Getuid()) }
+
+// name returns the caller's user name. The host's name service may take its time.
+func (c caller) name() (string, error) {
+	u, err := user.LookupId(strconv.FormatUint(uint64(c.uid), 10))
+	if err != nil || u.Username == "" {
+		return "", fmt.Errorf("user id %d has no name here, so nobody can vouch for it", c.uid)
+	}
+	return u.Username, nil
+}
+
+// credentials asks the kernel who is at the other end (SO_PEERCRED).
+func credentials(c net.Conn) caller {
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return caller{nobody}
+	}
+	rc, err := uc.SyscallConn()
+	if err != nil {
+		return caller{nobody}
+	}
+	var cred *unix.Ucred
+	if cerr := rc.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil || err != nil {
+		return caller{nobody}
+	}
+	return caller{cred.Uid}
+}

@@ -1,0 +1,109 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/meshmpi/meshmpi/mesh/cert"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/sys/unix"
+)
+
+// joiningFile stands in a draft whose keys a hub may have admitted.
+const joiningFile = "joining.json"
+
+// joining says which network was asked.
+type joining struct {
+	Root string `json:"root"` // the network's fingerprint, in hexadecimal
+}
+
+// Begin puts keys for a node of the network with this root into the draft, on
+// disk before anybody hears of them, and returns them. They are those of an
+// earlier draft for the same path and network whose joining has no known end,
+// and then again is true: a hub that admitted them, and whose answer was lost,
+// knows them, and they cost no second use of the token.
+func (d *Draft) Begin(root peer.Fingerprint) (keys cert.Keys, again bool, err error) {
+	if keys, err := d.begun(root); err == nil {
+		return keys, true, nil
+	}
+	d.clear() // another network's, or damaged
+	if keys, err = cert.NewKeys(); err != nil {
+		return keys, false, err
+	}
+	if err := d.SaveKeys(keys); err != nil {
+		return keys, false, err
+	}
+	return keys, false, d.SaveJSON(joiningFile, joining{cert.FormatFingerprint(root)}, secretMode)
+}
+
+// begun returns the keys that a joining of this network began with.
+func (d *Draft) begun(root peer.Fingerprint) (cert.Keys, error) {
+	var j joining
+	if err := d.LoadJSON(joiningFile, &j, maxFile); err != nil {
+		return cert.Keys{}, err
+	}
+	if j.Root != cert.FormatFingerprint(root) {
+		return cert.Keys{}, errors.New("state: another network's")
+	}
+	return d.parseKeys()
+}
+
+// clear removes what is in the draft.
+func (d *Draft) clear(except ...string) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		keep := false
+		for _, name := range except {
+			keep = keep || e.Name() == name
+		}
+		if !keep {
+			os.RemoveAll(d.Path(e.Name()))
+		}
+	}
+}
+
+// Suspend ends the draft but keeps what Begin has put into it, beside the path,
+// for the next Create. It is for a joining whose end is not known; after Commit
+// or Abort it does nothing.
+func (d *Draft) Suspend() {
+	if d.held == nil {
+		return
+	}
+	d.clear(keysFile, joiningFile)
+	d.held.Close()
+	d.held = nil
+}
+
+// adopt takes over a draft of a dead process that Begin has put keys into, and
+// removes those that have none. It returns nil where there is none to adopt.
+func adopt(path string) *os.File {
+	held, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !isAt(held, path) {
+		held.Close()
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(path, joiningFile)); err == nil {
+		return held
+	}
+	os.RemoveAll(path) // failing to is no harm
+	held.Close()
+	return nil
+}
+
+// isAt reports whether path still names the open directory: its process may have
+// committed or removed it before we had the lock.
+func isAt(dir *os.File, path string) bool {
+	a, err := dir.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
+}
