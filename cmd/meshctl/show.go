@@ -117,7 +117,7 @@ func pathCells(p *api.Path) (kind, rtt, mtu string) {
 		kind += " " + p.Addr
 	}
 	if !p.Works {
-		return "no answer by " + kind, "-", "-"
+		return "no answer (" + kind + ")", "-", "-"
 	}
 	if p.MTU > 0 {
 		mtu = fmt.Sprint(p.MTU)

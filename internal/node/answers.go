@@ -61,16 +61,24 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 // warnings are what an administrator should look at.
 func (d *daemon) warnings(now time.Time) []string {
 	list := d.notes.all()
-	left := d.id.expires().Sub(now)
-	switch up := d.links.connected(); {
-	case left <= 0:
-		list = append(list, "this node's certificate has expired and its peers refuse it; check this machine's clock, or join again with a new token")
-	case !up:
-		list = append(list, fmt.Sprintf("no hub answers; known nodes go on until certificates expire, this one's in %s", roughly(left)))
-	case left < certLate:
-		list = append(list, fmt.Sprintf("this node's certificate expires in %s and no hub has renewed it; see meshctl status and the log on the hubs", roughly(left)))
+	if w := standing(d.id.expires().Sub(now), d.links.connected()); w != "" {
+		list = append(list, w)
 	}
 	return list
+}
+
+// standing says what threatens a node whose certificate has so much time left,
+// or "".
+func standing(left time.Duration, hub bool) string {
+	switch {
+	case left <= 0:
+		return "this node's certificate has expired and its peers refuse it; check this machine's clock, or join again with a new token"
+	case !hub:
+		return fmt.Sprintf("no hub answers; known nodes go on until certificates expire, this one's in %s", roughly(left))
+	case left < certLate:
+		return fmt.Sprintf("this node's certificate expires in %s and no hub has renewed it; look at the hubs above and at their logs", roughly(left))
+	}
+	return ""
 }
 
 // certLate is the rest of a certificate's life at which it should long have been

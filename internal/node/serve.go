@@ -30,18 +30,7 @@ func (d *daemon) startAPI(ctx context.Context) error {
 		return err
 	}
 	d.door = door
-	srv := &http.Server{
-		Handler:           d.routes(),
-		ReadHeaderTimeout: readTime,
-		ReadTimeout:       readTime,
-		WriteTimeout:      writeTime,
-		IdleTimeout:       idleTime,
-		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, callerKey{}, callerOf(c))
-		},
-	}
+	srv := d.server(ctx)
 	d.group.Go(func() error {
 		if err := srv.Serve(door); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("node: local socket: %w", err)
@@ -58,6 +47,22 @@ func (d *daemon) startAPI(ctx context.Context) error {
 		return nil
 	})
 	return nil
+}
+
+// server answers requests; ctx ends those that take their time.
+func (d *daemon) server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:           d.routes(),
+		ReadHeaderTimeout: readTime,
+		ReadTimeout:       readTime,
+		WriteTimeout:      writeTime,
+		IdleTimeout:       idleTime,
+		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, callerOf(c))
+		},
+	}
 }
 
 // failure is an error with the status it is to be answered with.
