@@ -176,12 +176,7 @@ func (d *daemon) postPing(r *http.Request) (any, error) {
 	if rec.Node.ID == d.id.self.ID {
 		return nil, fmt.Errorf("%s is this node itself", rec.Node.Name)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), pingLimit)
-	defer cancel()
-	rtt, info, err := d.mesh.Ping(ctx, rec.Node.ID)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, failure{http.StatusGatewayTimeout, silent(rec, info)}
-	}
+	rtt, info, err := d.ping(r.Context(), rec)
 	if err != nil {
 		return nil, err
 	}
@@ -190,13 +185,40 @@ func (d *daemon) postPing(r *http.Request) (any, error) {
 	return api.PingReply{Version: api.Version, RTT: rtt.Microseconds(), Path: p}, nil
 }
 
-// silent says in a line that a node does not answer.
-func silent(rec peer.Record, i peer.PathInfo) error {
+// answers makes sure of a node that no hub sees: whoever connects to one that is
+// down waits for a minute. One that a hub sees is taken to be up.
+func (d *daemon) answers(ctx context.Context, rec peer.Record) error {
+	if rec.Node.ID == d.id.self.ID || rec.Up && d.links.connected() {
+		return nil
+	}
+	_, _, err := d.ping(ctx, rec)
+	return err
+}
+
+// ping measures one round trip, or says in a line why there was none.
+func (d *daemon) ping(ctx context.Context, rec peer.Record) (time.Duration, peer.PathInfo, error) {
+	if d.links.cutOff.Load() {
+		return 0, peer.PathInfo{}, fmt.Errorf("this node, %s, has been revoked and %s does not answer it; see meshctl status", d.id.self.Name, rec.Node.Name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingLimit)
+	defer cancel()
+	rtt, info, err := d.mesh.Ping(ctx, rec.Node.ID)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = failure{http.StatusGatewayTimeout, silent(rec, info, d.links.connected())}
+	}
+	return rtt, info, err
+}
+
+// silent says in a line that a node does not answer. informed: a hub does.
+func silent(rec peer.Record, i peer.PathInfo, informed bool) error {
 	way := "no path to it is known"
 	if i.Kind != peer.KindNone {
 		way = "tried by " + i.Kind.String()
 	}
-	if !rec.Up {
+	switch {
+	case !informed:
+		way = "no hub answers either; " + way
+	case !rec.Up:
 		way = "no hub sees it; " + way
 	}
 	return fmt.Errorf("%s at site %s does not answer within %v (%s); see whether meshd runs there, and meshctl status on it", rec.Node.Name, rec.Node.Site, pingLimit, way)
@@ -213,11 +235,19 @@ func (d *daemon) postTicket(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, err := callerIn(r).name()
+	user, err := callerIn(r).name() // never the request's word
 	if err != nil {
 		return nil, failure{http.StatusForbidden, err}
 	}
-	return d.ticket(user, req)
+	rec, err := d.find(req.Host)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.ticket(user, rec, req)
+	if err != nil {
+		return nil, err
+	}
+	return t, d.answers(r.Context(), rec)
 }
 
 func (d *daemon) postToken(r *http.Request) (any, error) {

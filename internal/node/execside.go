@@ -28,9 +28,6 @@ func (d *daemon) startExec(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: own executable: %w", err)
 	}
-	if _, err := d.policy(); err != nil {
-		return err
-	}
 	cfg := exec.Config{
 		HostKey: d.id.signKey(), Lookup: d.owner, Exe: exe, Args: []string{ExecSession},
 		Policy: func() exec.Policy {
@@ -88,8 +85,11 @@ func (d *daemon) listenExec() (list []net.Listener, err error) {
 // policy reads the policy as it is now.
 func (d *daemon) policy() (exec.Policy, error) {
 	p, err := exec.LoadPolicy(d.cfg.State)
+	if err != nil {
+		return exec.Policy{}, fmt.Errorf("node: %w; correct the file, or remove it for the default", err)
+	}
 	p.AllowRoot = p.AllowRoot || d.id.network.AllowRootExec
-	return p, err
+	return p, nil
 }
 
 // owner returns the node that owns a virtual address, if it is in good standing.
@@ -140,11 +140,7 @@ func (d *daemon) someNames() string {
 }
 
 // ticket vouches for a local user towards another node.
-func (d *daemon) ticket(user string, req api.TicketRequest) (exec.Ticket, error) {
-	rec, err := d.find(req.Host)
-	if err != nil {
-		return exec.Ticket{}, err
-	}
+func (d *daemon) ticket(user string, rec peer.Record, req api.TicketRequest) (exec.Ticket, error) {
 	key, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(req.Key))
 	if err != nil || len(rest) > 0 {
 		return exec.Ticket{}, errors.New("the ticket request holds no SSH public key in authorized_keys form")

@@ -200,7 +200,13 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // start brings everything up, in the order of the package comment. What it has
 // begun when it fails is for the caller to end.
 func (d *daemon) start(ctx context.Context) error {
+	if _, err := d.policy(); err != nil { // before anything shows on the host
+		return err
+	}
 	sock, err := mesh.NewSocket(d.ports())
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("node: %w; run meshd as root, grant it CAP_NET_BIND_SERVICE, or choose a port above 1023 with --listen", err)
+	}
 	if err != nil {
 		return err
 	}

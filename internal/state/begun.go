@@ -4,14 +4,18 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"golang.org/x/sys/unix"
 )
 
-// joiningFile stands in a draft whose keys a hub may have admitted.
-const joiningFile = "joining.json"
+const (
+	joiningFile = "joining.json" // stands in a draft whose keys a hub may have admitted
+	roomFile    = "room"         // keeps space for what a hub's answer brings
+	roomSize    = 64 << 10       // bytes
+)
 
 // joining says which network was asked.
 type joining struct {
@@ -22,12 +26,16 @@ type joining struct {
 // disk before anybody hears of them, and returns them. They are those of an
 // earlier draft for the same path and network whose joining has no known end,
 // and then again is true: a hub that admitted them, and whose answer was lost,
-// knows them, and they cost no second use of the token.
+// knows them, and they cost no second use of the token. Space for the answer is
+// taken, until SaveChain, so that a full disk shows before a hub is asked.
 func (d *Draft) Begin(root peer.Fingerprint) (keys cert.Keys, again bool, err error) {
+	if err := d.write(roomFile, make([]byte, roomSize), secretMode); err != nil {
+		return keys, false, err
+	}
 	if keys, err := d.begun(root); err == nil {
 		return keys, true, nil
 	}
-	d.clear() // another network's, or damaged
+	d.clear(roomFile) // another network's, or damaged
 	if keys, err = cert.NewKeys(); err != nil {
 		return keys, false, err
 	}
@@ -35,6 +43,12 @@ func (d *Draft) Begin(root peer.Fingerprint) (keys cert.Keys, again bool, err er
 		return keys, false, err
 	}
 	return keys, false, d.SaveJSON(joiningFile, joining{cert.FormatFingerprint(root)}, secretMode)
+}
+
+// SaveChain writes the node's certificate, its issuer's and the root's.
+func (d *Draft) SaveChain(chain [][]byte) error {
+	os.Remove(d.Path(roomFile))
+	return d.files.SaveChain(chain)
 }
 
 // begun returns the keys that a joining of this network began with.
@@ -49,18 +63,14 @@ func (d *Draft) begun(root peer.Fingerprint) (cert.Keys, error) {
 	return d.parseKeys()
 }
 
-// clear removes what is in the draft.
+// clear removes what is in the draft, with exceptions.
 func (d *Draft) clear(except ...string) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		keep := false
-		for _, name := range except {
-			keep = keep || e.Name() == name
-		}
-		if !keep {
+		if !slices.Contains(except, e.Name()) {
 			os.RemoveAll(d.Path(e.Name()))
 		}
 	}

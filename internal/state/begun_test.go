@@ -7,6 +7,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/sys/unix"
 )
 
 // begin opens a draft and begins with the root. end ends it.
@@ -109,4 +110,20 @@ func TestCommitEndsJoining(t *testing.T) {
 	}
 	d.Suspend() // does nothing now
 	m.wantWhole(t, must(Open(path)))
+}
+
+// TestBeginOnFullDisk: no space for the hub's answer shows before it is asked.
+func TestBeginOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=32k"); err != nil {
+		t.Skipf("a small file system needs root: %v", err)
+	}
+	defer unix.Unmount(dir, 0)
+	d := must(Create(filepath.Join(dir, "node")))
+	_, _, err := d.Begin(peer.Fingerprint{1})
+	wantLine(t, err, "no space left", "free some space")
+	d.Abort()
+	if got := listing(t, dir); len(got) != 0 {
+		t.Errorf("left is %q", got)
+	}
 }
