@@ -18,12 +18,13 @@ var errNoFamily = errors.New("udp: no socket of that address family")
 
 type writer struct {
 	msgs []ipv4.Message
+	runs []int // datagrams in each message
 	addr net.UDPAddr
 	ip   [16]byte
 }
 
 func newWriter(is6 bool) *writer {
-	w := &writer{msgs: make([]ipv4.Message, BatchSize)}
+	w := &writer{msgs: make([]ipv4.Message, BatchSize), runs: make([]int, BatchSize)}
 	for i := range w.msgs {
 		w.msgs[i].Buffers = make([][]byte, 1)
 		w.msgs[i].OOB = make([]byte, 0, unix.CmsgSpace(2))
@@ -53,14 +54,15 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	defer s.writers.Put(w)
 	w.setAddr(to)
 
-	gso := s.gso.Load()
+	gso := s.gso && !s.plain.has(to.Addr())
 	n := w.fill(pkts, gso)
-	err := s.write(w.msgs[:n])
+	sent, err := s.write(w.msgs[:n])
 	if gso && errors.Is(err, unix.EIO) {
 		// The interface cannot checksum segments (udp(7), UDP_SEGMENT). Joined
 		// datagrams still stand in their own buffers, so send those.
-		s.gso.Store(false)
-		err = s.write(w.msgs[:w.fill(pkts, false)])
+		s.plain.add(to.Addr())
+		rest := pkts[w.datagrams(sent):]
+		_, err = s.write(w.msgs[:w.fill(rest, false)])
 	}
 	for i := range w.msgs[:len(pkts)] {
 		w.msgs[i].Buffers[0] = nil
@@ -95,10 +97,19 @@ func (w *writer) fill(pkts [][]byte, gso bool) int {
 		if run > 1 {
 			m.OOB = segmentControl(m.OOB, uint16(size))
 		}
+		w.runs[n] = run
 		i += run
 		n++
 	}
 	return n
+}
+
+// datagrams returns how many datagrams the first n messages hold.
+func (w *writer) datagrams(n int) (sum int) {
+	for _, run := range w.runs[:n] {
+		sum += run
+	}
+	return sum
 }
 
 // join appends to pkts[0], within its capacity, as many of the following
@@ -137,18 +148,18 @@ func segmentControl(oob []byte, size uint16) []byte {
 	return oob
 }
 
-func (s *socket) write(msgs []ipv4.Message) error {
-	var last error
-	for len(msgs) > 0 {
-		n, err := s.batch.WriteBatch(msgs, unix.MSG_DONTWAIT)
+// write sends messages and returns how many it is done with.
+func (s *socket) write(msgs []ipv4.Message) (done int, last error) {
+	for len(msgs) > done {
+		n, err := s.batch.WriteBatch(msgs[done:], unix.MSG_DONTWAIT)
 		if err != nil {
 			if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN) {
-				return err // EAGAIN: the buffer is full; waiting would hold up every peer
+				return done, err // EAGAIN: the buffer is full; waiting would hold up every peer
 			}
 			// One message was refused (too long, no route): skip it alone.
 			last, n = err, 1
 		}
-		msgs = msgs[n:]
+		done += n
 	}
-	return last
+	return done, last
 }

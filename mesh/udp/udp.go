@@ -150,7 +150,8 @@ type socket struct {
 	batch    batchConn
 	is6      bool
 	port     uint16
-	gso      atomic.Bool // segmentation on send works
+	gso      bool // the kernel knows segmentation on send
+	plain    plain
 	gro      bool
 	overflow atomic.Uint32
 	writers  sync.Pool // of *writer
@@ -177,8 +178,7 @@ func open(network string, port uint16) (*socket, error) {
 	}
 	s.writers.New = func() any { return newWriter(s.is6) }
 	tx, rx := offloads(conn)
-	s.gso.Store(tx)
-	s.gro = rx
+	s.gso, s.gro = tx, rx
 	return s, nil
 }
 

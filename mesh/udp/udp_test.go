@@ -6,8 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
 )
 
 func open2(t *testing.T) (a, b *Pair) {
@@ -154,6 +159,64 @@ func TestListen(t *testing.T) {
 	if err := <-done; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("read after close: %v", err)
 	}
+}
+
+// refusing is a socket whose interface towards one address cannot segment. It
+// takes one message a call, as a kernel may.
+type refusing struct {
+	batchConn
+	addr netip.Addr
+	got  map[netip.Addr][]int // sizes of the messages sent
+}
+
+func (r *refusing) WriteBatch(ms []ipv4.Message, _ int) (int, error) {
+	to, _ := netip.AddrFromSlice(ms[0].Addr.(*net.UDPAddr).IP)
+	if to == r.addr && len(ms[0].OOB) > 0 {
+		return 0, unix.EIO
+	}
+	r.got[to] = append(r.got[to], len(ms[0].Buffers[0]))
+	return 1, nil
+}
+
+// TestSegmentationIsRefusedForOne: an interface without checksum offload costs
+// its own destinations the segmentation, nobody else, and not for ever; nothing
+// is sent twice.
+func TestSegmentationIsRefusedForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad, good := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		conn := &refusing{addr: bad, got: map[netip.Addr][]int{}}
+		p := &Pair{v4: &socket{batch: conn, gso: true}}
+		p.v4.writers.New = func() any { return newWriter(false) }
+		send := func(to netip.Addr) []int {
+			t.Helper()
+			conn.got[to] = nil
+			var pkts [][]byte
+			for _, n := range []int{50, 100, 100, 100} {
+				pkts = append(pkts, make([]byte, n, 1000))
+			}
+			if err := p.Send(pkts, netip.AddrPortFrom(to, 9)); err != nil {
+				t.Fatal(err)
+			}
+			return conn.got[to]
+		}
+		single, joined := []int{50, 100, 100, 100}, []int{50, 300}
+		for range 2 {
+			if got := send(bad); !slices.Equal(got, single) {
+				t.Errorf("sent messages of %v bytes where segmentation is refused, want %v", got, single)
+			}
+			if got := send(good); !slices.Equal(got, joined) {
+				t.Errorf("sent messages of %v bytes elsewhere, want %v", got, joined)
+			}
+		}
+		conn.addr = netip.Addr{} // the route leads elsewhere now
+		if got := send(bad); !slices.Equal(got, single) {
+			t.Errorf("segmentation tried again at once: %v", got)
+		}
+		time.Sleep(plainFor)
+		if got := send(bad); !slices.Equal(got, joined) {
+			t.Errorf("segmentation not tried again: %v, want %v", got, joined)
+		}
+	})
 }
 
 func repeat(n, times int) []int {
