@@ -11,6 +11,7 @@ import (
 	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
+	"golang.org/x/time/rate"
 	wgconn "golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 )
@@ -34,10 +35,11 @@ type Bind struct {
 	stun   func(pkt []byte, from netip.AddrPort)
 	relay  Forwarder
 	inject chan injected // initiations that the mesh has looked at
+	spill  chan injected // those it had no time for; they come after the others
 
 	endpoints sync.Map // hex of peer.ID → *Endpoint
 	sources   sync.Map // netip.AddrPort or relaySource → *source
-	probeKeys sync.Map // peer.Short → *pairKey of configured peers
+	probeKeys sync.Map // peer.Short → *nodeKey
 	relays    atomic.Pointer[map[netip.AddrPort]Relay]
 
 	mu     sync.Mutex // guards opened, closed
@@ -65,6 +67,7 @@ func newBind(pair *udp.Pair) *Bind {
 	b := &Bind{
 		pair:   pair,
 		inject: make(chan injected, 256), // as many first contacts as may wait for WireGuard
+		spill:  make(chan injected, 64),  // a flood may be lost
 		closed: make(chan struct{}),
 	}
 	b.relays.Store(&map[netip.AddrPort]Relay{})
@@ -141,13 +144,19 @@ func isHandshake(pkt []byte) bool {
 
 // receiveInjected is a ReceiveFunc like the sockets'.
 func (b *Bind) receiveInjected(bufs [][]byte, sizes []int, eps []wgconn.Endpoint) (int, error) {
+	var in injected
 	select {
-	case in := <-b.inject:
-		sizes[0], eps[0] = copy(bufs[0], in.pkt), in.from
-		return 1, nil
-	case <-b.closed:
-		return 0, net.ErrClosed
+	case in = <-b.inject:
+	default:
+		select {
+		case in = <-b.inject:
+		case in = <-b.spill:
+		case <-b.closed:
+			return 0, net.ErrClosed
+		}
 	}
+	sizes[0], eps[0] = copy(bufs[0], in.pkt), in.from
+	return 1, nil
 }
 
 // endpoint returns the stable Endpoint of a peer, made on first use.
@@ -159,10 +168,13 @@ func (b *Bind) endpoint(n peer.Node) *Endpoint {
 func (b *Bind) dropEndpoint(id peer.ID) { b.endpoints.Delete(hex.EncodeToString(id[:])) }
 
 // register makes datagrams of a candidate's source countable and free of
-// allocation, until unregister.
+// allocation, until unregister, or until another source takes its place: two
+// peers may be seen at one address one after the other.
 func (b *Bind) register(key any, s *source) {
-	s.key = key
-	b.sources.Store(key, s)
+	s.key, s.budget = key, rate.NewLimiter(knownRate, knownBurst)
+	if old, ok := b.sources.Swap(key, s); ok && old != s {
+		old.(*source).stale.Store(true)
+	}
 }
 
 func (b *Bind) unregister(s *source) {

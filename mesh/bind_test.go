@@ -3,6 +3,7 @@ package mesh
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -67,7 +68,7 @@ func framed(t wire.Type, inner []byte) []byte {
 
 func TestDispatch(t *testing.T) {
 	key := pairKey{1}
-	ping := appendPing(nil, &key, peer.Short{1}, 2, 0)
+	ping := appendPing(nil, &key, peer.Short{1}, 2, 3, 4, 0)
 	data := wireGuard(device.MessageTransportType, 100)
 	for _, tc := range []struct {
 		name string
@@ -102,7 +103,7 @@ func TestDispatch(t *testing.T) {
 // FuzzDispatch: no datagram panics, and WireGuard sees nothing but its own.
 func FuzzDispatch(f *testing.F) {
 	key := pairKey{1}
-	f.Add(appendPing(nil, &key, peer.Short{1}, 2, 0), true)
+	f.Add(appendPing(nil, &key, peer.Short{1}, 2, 3, 4, 0), true)
 	f.Add(framed(wire.TypeRelayDeliver, wireGuard(4, 64)), true)
 	f.Add(framed(wire.TypeRelaySend, wireGuard(1, 148)), false)
 	f.Fuzz(func(t *testing.T, pkt []byte, byRelay bool) {
@@ -114,4 +115,46 @@ func FuzzDispatch(f *testing.F) {
 			t.Fatalf("WireGuard is given %x", toWG)
 		}
 	})
+}
+
+// keepingPath keeps what is sent by it.
+type keepingPath struct {
+	fakePath
+	sent *[][]byte
+}
+
+func (p keepingPath) Send(pkts [][]byte) error {
+	for _, b := range pkts {
+		*p.sent = append(*p.sent, append([]byte(nil), b...))
+	}
+	return nil
+}
+
+// TestEndpointHolds: a few packets wait for the first path, in order and not for long.
+func TestEndpointHolds(t *testing.T) {
+	for _, tc := range []struct {
+		after time.Duration
+		want  int
+	}{{0, maxHeld}, {2 * heldFor, 0}} {
+		var sent [][]byte
+		var p peer.Path = keepingPath{fakePath{peer.KindUDP}, &sent}
+		e := &Endpoint{}
+		buf := make([]byte, 1)
+		for i := range byte(maxHeld + 8) {
+			buf[0] = i // the caller's memory is its own again
+			e.send([][]byte{buf})
+		}
+		e.use(time.Now().Add(tc.after), &p)
+		for i, b := range sent {
+			if int(b[0]) != i {
+				t.Errorf("packet %d was sent as the %dth", b[0], i)
+			}
+		}
+		if got, dropped := len(sent), e.noPath.Load(); got != tc.want || int(dropped) != maxHeld+8-tc.want {
+			t.Errorf("path after %v: %d sent, %d dropped; want %d sent, the others counted", tc.after, got, dropped, tc.want)
+		}
+		if e.send([][]byte{buf}); len(sent) != tc.want+1 {
+			t.Error("a packet with a path was not sent")
+		}
+	}
 }

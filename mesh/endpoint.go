@@ -2,10 +2,13 @@ package mesh
 
 import (
 	"net/netip"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
+	"golang.org/x/time/rate"
 	wgconn "golang.zx2c4.com/wireguard/conn"
 )
 
@@ -20,7 +23,18 @@ type Endpoint struct {
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64
 	noPath    atomic.Uint64 // packets dropped for want of a path
+
+	mu   sync.Mutex // guards held
+	held [][]byte   // waiting for a path
+	last time.Time  // when the latest was held
 }
+
+// A session may be ready a moment before the path is: the peer's address has
+// yet to prove itself. A few packets wait, lest TCP wait a second for them.
+const (
+	maxHeld = 32
+	heldFor = time.Second
+)
 
 var _ wgconn.Endpoint = (*Endpoint)(nil)
 
@@ -28,8 +42,9 @@ func (e *Endpoint) send(bufs [][]byte) {
 	e.txPackets.Add(uint64(len(bufs)))
 	p := e.path.Load()
 	if p == nil {
-		e.noPath.Add(uint64(len(bufs)))
-		return
+		if p = e.hold(time.Now(), bufs); p == nil {
+			return
+		}
 	}
 	n := 0
 	for _, b := range bufs {
@@ -37,6 +52,44 @@ func (e *Endpoint) send(bufs [][]byte) {
 	}
 	e.txBytes.Add(uint64(n))
 	_ = (*p).Send(bufs) // what cannot be sent is lost, as datagrams may be; the path counts it
+}
+
+// hold keeps packets until there is a path, or returns the path if there is one now.
+func (e *Endpoint) hold(now time.Time, bufs [][]byte) *peer.Path {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.path.Load(); p != nil {
+		return p
+	}
+	if now.Sub(e.last) > heldFor {
+		e.noPath.Add(uint64(len(e.held)))
+		e.held = nil
+	}
+	for _, b := range bufs {
+		if len(e.held) == maxHeld {
+			e.noPath.Add(1)
+			continue
+		}
+		e.held, e.last = append(e.held, append([]byte(nil), b...)), now
+	}
+	return nil
+}
+
+// use sets the path, nil for none, and sends by it what was held.
+func (e *Endpoint) use(now time.Time, p *peer.Path) {
+	e.path.Store(p)
+	if p == nil {
+		return
+	}
+	e.mu.Lock()
+	held, last := e.held, e.last
+	e.held = nil
+	e.mu.Unlock()
+	if len(held) > 0 && now.Sub(last) <= heldFor {
+		_ = (*p).Send(held)
+	} else {
+		e.noPath.Add(uint64(len(held)))
+	}
 }
 
 // ClearSrc implements conn.Endpoint; paths have no cached source address.
@@ -67,7 +120,13 @@ type source struct {
 	rx    atomic.Uint64
 	key   any         // in Bind.sources; nil when not registered
 	stale atomic.Bool // no longer registered
+
+	budget *rate.Limiter // of initiations; nil when not registered
 }
+
+// allow reports whether an initiation from here has a budget of its own: a peer
+// has proved to be here.
+func (s *source) allow() bool { return s.budget != nil && !s.stale.Load() && s.budget.Allow() }
 
 var _ wgconn.Endpoint = (*source)(nil)
 

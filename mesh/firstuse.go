@@ -20,18 +20,23 @@ type firstUse struct {
 	wgtun.Device
 	m       *Mesh
 	known   atomic.Pointer[map[netip.Addr]struct{}]
-	unknown atomic.Uint64 // packets to addresses nobody owns
+	unknown atomic.Uint64 // packets to addresses nobody owns, or whose owner is not to be trusted
 	events  chan wgtun.Event
+
+	refused map[netip.Addr]time.Time // asked for in vain, and when; Read's own
 
 	mu      sync.RWMutex // held for reading while the loop is asked
 	stopped bool
 }
 
-// configureLimit bounds how long one packet may hold up the TUN's reader.
-const configureLimit = 200 * time.Millisecond
+const (
+	configureLimit = 200 * time.Millisecond // how long one packet may hold up the TUN's reader
+	refusedFor     = time.Second            // how long packets to the same address then pass by
+	maxRefused     = 64                     // addresses; then all are forgotten
+)
 
 func newFirstUse(dev wgtun.Device, m *Mesh) *firstUse {
-	f := &firstUse{Device: dev, m: m, events: make(chan wgtun.Event)}
+	f := &firstUse{Device: dev, m: m, events: make(chan wgtun.Event), refused: map[netip.Addr]time.Time{}}
 	f.known.Store(&map[netip.Addr]struct{}{})
 	go func() { // ends with the device, which closes its events
 		defer close(f.events)
@@ -78,28 +83,42 @@ func (f *firstUse) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 		}
 		last = dst
 		if _, ok := known[dst]; !ok {
-			f.ask(dst)
+			f.ask(time.Now(), dst)
 			known = *f.known.Load()
 		}
 	}
 	return n, err
 }
 
-// ask has the loop configure the owner of an address.
-func (f *firstUse) ask(dst netip.Addr) {
+// ask has the loop configure the owner of an address. When that fails, or takes
+// too long, the packet is lost, as packets may be, and so are those that follow
+// it for a while: they must not hold up everybody else's.
+func (f *firstUse) ask(now time.Time, dst netip.Addr) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if f.stopped {
 		return
 	}
 	rec, ok := f.m.cfg.Directory.ByAddr(dst)
-	if !ok {
+	if !ok || !f.m.trusted(now, rec) {
 		f.unknown.Add(1)
+		return
+	}
+	if at, ok := f.refused[dst]; ok && now.Sub(at) < refusedFor {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), configureLimit)
 	defer cancel()
-	_ = f.m.do(ctx, func(now time.Time) { f.m.configure(now, rec) }) // else the packet is lost, as packets may be
+	configured := make(chan bool, 1)
+	err := f.m.do(ctx, func(now time.Time) { configured <- f.m.configure(now, rec) != nil })
+	if err == nil && <-configured {
+		delete(f.refused, dst)
+		return
+	}
+	if len(f.refused) >= maxRefused {
+		clear(f.refused)
+	}
+	f.refused[dst] = time.Now()
 }
 
 // stop waits until no packet is asking and lets none ask again: wireguard-go

@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
@@ -101,24 +100,32 @@ func (m *Mesh) spread(r *remote) {
 	}
 	for _, c := range r.paths.cands {
 		likely := c.state == up || c.keep || c == r.paths.current || !c.heard.IsZero()
+		if !c.free { // it gets an answer, shorter than what came
+			likely = c.reply && h.pkt[0] == device.MessageResponseType
+		}
 		if !likely || h.sent[c.via] {
 			continue
 		}
+		c.reply = false
 		// A relay that is not bound yet says so, and gets it when it is.
 		h.sent[c.via] = c.path.Send([][]byte{h.pkt}) == nil
 	}
 }
 
 // handshake implements sink: an initiation arrived. Its sender is configured if
-// need be, the way it came is noted, and WireGuard gets it after that. Under a
-// flood the mesh stands aside and leaves known peers to WireGuard's cookies.
+// need be, the way it came is noted, and WireGuard gets it after that. Copies
+// cost a hash. Paths that work have a budget of key agreements each, everybody
+// else has one together; when it is spent the mesh stands aside and leaves the
+// initiation to WireGuard's cookies, after all that it has opened itself.
 func (m *Mesh) handshake(pkt []byte, from *source) {
-	if !m.open.addressed(pkt) {
+	if !m.open.addressed(pkt) || m.door.lately.has(pkt) {
 		return
 	}
-	if !m.strange.Allow() || !m.post(func(now time.Time) { m.met(now, pkt, from) }) {
-		m.toWireGuard(pkt, from)
+	if !from.allow() && !m.door.initiations.Allow() || !m.post(func(now time.Time) { m.met(now, pkt, from) }) {
+		m.toWireGuard(m.bind.spill, pkt, from)
+		return
 	}
+	m.door.lately.add(pkt)
 }
 
 // holdFor is how long the leader of a pair withholds the peer's initiation
@@ -139,7 +146,7 @@ func (h *hello) answers(now time.Time) bool {
 }
 
 func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
-	id, err := m.open.open(pkt)
+	id, made, err := m.open.open(pkt)
 	if err != nil {
 		return
 	}
@@ -152,8 +159,14 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 	if r == nil {
 		return
 	}
+	if !made.after(r.greeted) {
+		m.replayed.Add(1) // WireGuard would refuse it
+		return
+	}
+	r.greeted = made
 	if c := m.candidateOf(now, r, from); c != nil {
 		r.paths.hear(now, c)
+		c.reply = !c.free
 	}
 	m.serve(now, r) // so that the response has a way to go
 	if r.hello.crosses(now) && m.leads(r) {
@@ -162,7 +175,7 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 		return
 	}
 	r.handed = now
-	m.toWireGuard(pkt, from)
+	m.toWireGuard(m.bind.inject, pkt, from)
 }
 
 // release gives WireGuard an initiation that was held when ours has stayed
@@ -176,14 +189,14 @@ func (m *Mesh) release(now time.Time, r *remote) {
 		return
 	}
 	if r.hello.pkt != nil && r.hello.pkt[0] == device.MessageInitiationType {
-		m.toWireGuard(r.held.pkt, r.held.from)
+		m.toWireGuard(m.bind.inject, r.held.pkt, r.held.from)
 	}
 	r.held = nil
 }
 
-func (m *Mesh) toWireGuard(pkt []byte, from *source) {
+func (m *Mesh) toWireGuard(queue chan<- injected, pkt []byte, from *source) {
 	select {
-	case m.bind.inject <- injected{pkt, from}:
+	case queue <- injected{pkt, from}:
 	default:
 		m.dropped.Add(1)
 	}
@@ -194,13 +207,4 @@ func (m *Mesh) greet(r *remote) {
 	if p := m.dev.LookupPeer(device.NoisePublicKey(r.node.ID)); p != nil {
 		_ = p.SendHandshakeInitiation(false) // sends through initiated; tried again by traffic
 	}
-}
-
-// publishRelays shows the relays to the sockets' readers.
-func (m *Mesh) publishRelays() {
-	byAddr := make(map[netip.AddrPort]Relay, len(m.loop.relays))
-	for _, r := range m.loop.relays {
-		byAddr[r.Addr()] = r
-	}
-	m.bind.relays.Store(&byAddr)
 }

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"bytes"
 	"crypto/cipher"
 	"crypto/ecdh"
 	"crypto/hmac"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/crypto/blake2s"
 	"golang.org/x/crypto/chacha20poly1305"
 	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tai64n"
 )
 
 // wireguard-go has no hook for initiations from peers it does not know, so the
@@ -78,12 +80,17 @@ func (o *opener) mac1(msg []byte) bool {
 	return hmac.Equal(h.Sum(nil), msg[at:at+blake2s.Size128])
 }
 
-// open returns who sent the initiation. It costs two Diffie–Hellman operations.
-// The sender has proved to hold the key, now or whenever the message was first
-// sent: replays are WireGuard's to refuse.
-func (o *opener) open(msg []byte) (peer.ID, error) {
+// stamp is the time in an initiation (TAI64N), increasing for each sender.
+type stamp [tai64n.TimestampSize]byte
+
+func (s stamp) after(t stamp) bool { return bytes.Compare(s[:], t[:]) > 0 }
+
+// open returns who sent the initiation and when it was made. It costs two
+// Diffie–Hellman operations. The sender has proved to hold the key, now or
+// whenever the message was first sent: only the time tells.
+func (o *opener) open(msg []byte) (peer.ID, stamp, error) {
 	if !o.addressed(msg) {
-		return peer.ID{}, errInitiation
+		return peer.ID{}, stamp{}, errInitiation
 	}
 	ephemeral, static, timestamp := msg[initEphemeral:initStatic], msg[initStatic:initTimestamp], msg[initTimestamp:initMAC1]
 
@@ -92,12 +99,13 @@ func (o *opener) open(msg []byte) (peer.ID, error) {
 	device.KDF1(&chain, device.InitialChainKey[:], ephemeral)
 	id, err := o.step(&chain, &key, &hash, ephemeral, static)
 	if err != nil {
-		return peer.ID{}, errInitiation
+		return peer.ID{}, stamp{}, errInitiation
 	}
-	if _, err := o.step(&chain, &key, &hash, id, timestamp); err != nil {
-		return peer.ID{}, errInitiation
+	made, err := o.step(&chain, &key, &hash, id, timestamp)
+	if err != nil {
+		return peer.ID{}, stamp{}, errInitiation
 	}
-	return peer.ID(id), nil
+	return peer.ID(id), stamp(made), nil
 }
 
 // step mixes DH(our key, public) into the chaining key and opens one sealed

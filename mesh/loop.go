@@ -29,9 +29,14 @@ func (m *Mesh) run(ctx context.Context) error {
 		case <-m.dev.Wait():
 			return errors.New("the TUN device has failed or was taken away")
 		case f := <-m.events:
+			select { // f may count on what was wanted before it
+			case <-m.wanted.wake:
+				m.catchUp(time.Now())
+			default:
+			}
 			f(time.Now())
-		case <-m.records:
-			m.checkRecords(time.Now())
+		case <-m.wanted.wake:
+			m.catchUp(time.Now())
 		case <-timer.C:
 			m.tick(time.Now())
 		}
@@ -55,7 +60,8 @@ func (m *Mesh) post(f func(now time.Time)) bool {
 	}
 }
 
-// do runs f in the loop and waits for it.
+// do runs f in the loop and waits for it. When ctx ends first, f may run later:
+// what it writes must not be read then.
 func (m *Mesh) do(ctx context.Context, f func(now time.Time)) error {
 	ran := make(chan struct{})
 	select {
@@ -70,6 +76,8 @@ func (m *Mesh) do(ctx context.Context, f func(now time.Time)) error {
 		return nil
 	case <-m.done:
 		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -171,34 +179,19 @@ func (m *Mesh) restore(now time.Time, rec Recent) {
 		return
 	}
 	for _, a := range rec.Addrs {
-		m.addDirect(now, r, a, false)
+		m.addDirect(now, r, a, told)
 	}
 	m.greet(r)
 	m.serve(now, r)
 }
 
-// Recheck probes every path anew and looks for better ones, as after a change
-// of the host's network.
-func (m *Mesh) Recheck() {
-	m.post(func(now time.Time) {
-		for _, r := range m.loop.remotes {
-			r.paths.recheck(now)
-			r.searches, r.nextSearch = 0, now
-			m.serve(now, r)
-		}
-	})
-}
-
-// RecordsChanged has the mesh look at the directory again: revoked, expired and
-// removed peers are cut off, new addresses of known ones are tried.
-func (m *Mesh) RecordsChanged() {
-	select {
-	case m.records <- struct{}{}:
-	default: // the loop is going to look anyway
-	}
-}
-
 func (m *Mesh) checkRecords(now time.Time) {
+	m.bind.probeKeys.Range(func(short, _ any) bool {
+		if rec, ok := m.cfg.Directory.ByShort(short.(peer.Short)); !ok || !m.trusted(now, rec) {
+			m.bind.probeKeys.Delete(short)
+		}
+		return true
+	})
 	for id, r := range m.loop.remotes {
 		rec, ok := m.cfg.Directory.ByID(id)
 		if !ok || !m.trusted(now, rec) || !rec.Node.SignKey.Equal(r.node.SignKey) {
@@ -207,33 +200,8 @@ func (m *Mesh) checkRecords(now time.Time) {
 			continue
 		}
 		r.node = rec.Node // renewed, perhaps
-		m.resolveAdvertised(r, rec)
+		m.resolveAdvertised(now, r, rec)
 	}
-}
-
-// AddRelay makes a relay available to every peer, or takes note that its state
-// has changed.
-func (m *Mesh) AddRelay(relay Relay) {
-	m.post(func(now time.Time) {
-		m.loop.relays[relay.Name()] = relay
-		m.publishRelays()
-		for _, r := range m.loop.remotes {
-			m.addRelayed(now, r, relay)
-			m.serve(now, r)
-		}
-	})
-}
-
-// RemoveRelay forgets a relay and every path through it.
-func (m *Mesh) RemoveRelay(name string) {
-	m.post(func(now time.Time) {
-		delete(m.loop.relays, name)
-		m.publishRelays()
-		for _, r := range m.loop.remotes {
-			m.unregisterPaths(r, func(v via) bool { return v.relay == name })
-			m.serve(now, r)
-		}
-	})
 }
 
 // trusted reports whether a peer's certificate still counts.

@@ -38,7 +38,6 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
-	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 	wgtun "golang.zx2c4.com/wireguard/tun"
 )
@@ -120,23 +119,23 @@ func (s *Socket) Close() error { return s.bind.pair.Close() }
 
 // Mesh is a running overlay.
 type Mesh struct {
-	cfg          Config
-	log          *slog.Logger
-	bind         *Bind
-	dev          *device.Device
-	open         *opener
-	tun          *firstUse
-	short        peer.Short
-	sizes        []int // virtual MTUs to probe
-	events       chan func(now time.Time)
-	records      chan struct{} // size 1: the directory has changed
-	done         chan struct{} // closed when the loop has ended
-	flows        flows
-	strange      *rate.Limiter // handshakes and signals that cost us key agreements
-	strangePings *rate.Limiter // pings of peers not yet configured, likewise
-	dropped      atomic.Uint64 // events the loop had no room for
-	wakeups      atomic.Uint64 // times the loop woke by its clock
-	workers      sync.WaitGroup
+	cfg      Config
+	log      *slog.Logger
+	bind     *Bind
+	dev      *device.Device
+	open     *opener
+	tun      *firstUse
+	short    peer.Short
+	sizes    []int // virtual MTUs to probe
+	events   chan func(now time.Time)
+	wanted   wanted
+	done     chan struct{} // closed when the loop has ended
+	flows    flows
+	door     *door
+	dropped  atomic.Uint64 // events the loop had no room for
+	replayed atomic.Uint64 // pings and initiations that were refused as replays
+	wakeups  atomic.Uint64 // times the loop woke by its clock
+	workers  sync.WaitGroup
 
 	loop loopState // owned by Run
 }
@@ -145,8 +144,8 @@ type Mesh struct {
 type loopState struct {
 	ctx        context.Context
 	remotes    map[peer.ID]*remote
-	relays     map[string]Relay
-	wake       time.Time // when tick is due; zero: nothing waits
+	relays     map[string]wantedRelay // in use
+	wake       time.Time              // when tick is due; zero: nothing waits
 	lastSample time.Time
 	remembered time.Time
 	changed    bool // what Remember wants has changed
@@ -170,20 +169,18 @@ func New(cfg Config) (*Mesh, error) {
 		return nil, fmt.Errorf("mesh: the TUN's MTU: %w", err)
 	}
 	m := &Mesh{
-		cfg:          cfg,
-		log:          cfg.Log,
-		bind:         cfg.Socket.bind,
-		open:         open,
-		short:        cfg.Self.ID.Short(),
-		sizes:        probeSizes(mtu),
-		events:       make(chan func(time.Time), eventsWaiting),
-		records:      make(chan struct{}, 1),
-		done:         make(chan struct{}),
-		strange:      rate.NewLimiter(200, 400),
-		strangePings: rate.NewLimiter(200, 400),
+		cfg:    cfg,
+		log:    cfg.Log,
+		bind:   cfg.Socket.bind,
+		open:   open,
+		short:  cfg.Self.ID.Short(),
+		sizes:  probeSizes(mtu),
+		events: make(chan func(time.Time), eventsWaiting),
+		wanted: newWanted(),
+		done:   make(chan struct{}),
+		door:   newDoor(),
 	}
 	m.loop.remotes = map[peer.ID]*remote{}
-	m.loop.relays = map[string]Relay{}
 	m.flows.byKey = map[flowKey]*flow{}
 	m.bind.sink = m
 	m.tun = newFirstUse(cfg.TUN, m)

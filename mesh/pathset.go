@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -18,58 +17,13 @@ const (
 	pongTimeout  = 400 * time.Millisecond
 	lateFor      = 5 * time.Second // an answer is still taken, so that slow paths are measured
 	maxMisses    = 4
-	maxMissesRx  = 12 // while datagrams still arrive from there: congestion, not death
+	maxMissesRx  = 12              // while datagrams still arrive from there: congestion, not death
+	maxSilence   = 6 * time.Second // without an answer, whatever arrives
+	maxTimeout   = 2 * time.Second
 	downFirst    = time.Second
 	downMax      = 30 * time.Second
 	heardFor     = 5 * time.Second
-	mtuTries     = 3
-	mtuRecheck   = 10 * time.Minute
 )
-
-// maxCandidates bounds the paths kept for one peer.
-const maxCandidates = 8
-
-// via names a path: by the relay, or directly by the address.
-type via struct {
-	relay string
-	addr  netip.AddrPort
-}
-
-type state uint8
-
-const (
-	trying state = iota // never answered
-	up
-	down // answered once, or is kept in spite of silence
-)
-
-// candidate is one path and what its probes told.
-type candidate struct {
-	via   via
-	path  peer.Path
-	keep  bool          // never given up: a relay we are bound to, an advertised address
-	rx    func() uint64 // datagrams received from there
-	state state
-	rtt   rttEstimate
-	loss  float64
-
-	pings    []ping // unanswered
-	misses   int
-	tries    int
-	lastRx   uint64
-	rxMoving bool
-	heard    time.Time // when an authenticated message last came this way
-	next     time.Time
-	mtu      mtuSearch
-}
-
-// ping is a probe under way.
-type ping struct {
-	txid   uint64
-	sent   time.Time
-	size   int  // 0: an ordinary one
-	missed bool // overdue; counted as lost
-}
 
 // order is a ping the set wants sent.
 type order struct {
@@ -88,85 +42,35 @@ type set struct {
 	sizes   []int // virtual MTUs to try, largest first
 }
 
-// add makes a path known, or returns the candidate that already stands for it.
-func (s *set) add(now time.Time, v via, path func() peer.Path) *candidate {
-	if c := s.find(v); c != nil {
-		return c
-	}
-	if len(s.cands) >= maxCandidates && !s.evict() {
-		return nil
-	}
-	c := &candidate{via: v, path: path(), next: now, mtu: mtuSearch{sizes: s.sizes}}
-	s.cands = append(s.cands, c)
-	return c
-}
-
-func (s *set) find(v via) *candidate {
-	for _, c := range s.cands {
-		if c.via == v {
-			return c
-		}
-	}
-	return nil
-}
-
-// evict makes room by dropping the least promising path.
-func (s *set) evict() bool {
-	worst := -1
-	for i, c := range s.cands {
-		if c == s.current || c.keep || c.state == up {
-			continue
-		}
-		if worst < 0 || c.heard.Before(s.cands[worst].heard) {
-			worst = i
-		}
-	}
-	if worst < 0 {
-		return false
-	}
-	s.removeAt(worst)
-	return true
-}
-
-func (s *set) removeAt(i int) {
-	_ = s.cands[i].path.Close()
-	if s.current == s.cands[i] {
-		s.current = nil
-	}
-	s.cands = slices.Delete(s.cands, i, i+1)
-}
-
-// remove drops every path that match selects.
-func (s *set) remove(match func(via) bool) {
-	for i := len(s.cands) - 1; i >= 0; i-- {
-		if match(s.cands[i].via) {
-			s.removeAt(i)
-		}
-	}
-}
-
 // hear notes that an authenticated message came by c, so the peer is likely to
-// be reachable that way: it is probed at once unless it is known to work.
+// be reachable that way: it is probed at once unless it is known to work, or
+// might be the address of somebody whom a replayed message is to trouble.
 func (s *set) hear(now time.Time, c *candidate) {
 	c.heard = now
-	if c.state != up && c.waiting() == 0 {
+	if c.free && c.state != up && c.waiting() == 0 {
 		c.next, c.tries = now, 0
 	}
 }
 
-// waiting counts the pings that may still be answered in time.
-func (c *candidate) waiting() (n int) {
-	for _, p := range c.pings {
-		if !p.missed {
-			n++
-		}
+// maxAsked bounds the transactions that one path has open.
+const maxAsked = 16
+
+// pinged notes that a ping came by c and returns what the pong is to ask, so
+// that a path that does not work yet is tried without another datagram; 0: nothing.
+func (s *set) pinged(now time.Time, c *candidate) uint64 {
+	c.heard = now
+	if c.state == up || len(c.pings) >= maxAsked {
+		return 0
 	}
-	return n
+	p := ping{txid: s.txid(), sent: now}
+	c.pings = append(c.pings, p)
+	return p.txid
 }
 
-// pong takes an authenticated answer. It returns the candidate and the round
-// trip it measured, or nil when nobody waits for it.
-func (s *set) pong(now time.Time, txid uint64) (*candidate, time.Duration) {
+// pong takes an authenticated answer; asked says that it asks something, hence
+// that the path does not work for the peer yet. It returns the candidate, or
+// nil when nobody waits for the answer.
+func (s *set) pong(now time.Time, txid uint64, asked bool) *candidate {
 	for _, c := range s.cands {
 		i := slices.IndexFunc(c.pings, func(p ping) bool { return p.txid == txid })
 		if i < 0 {
@@ -176,23 +80,30 @@ func (s *set) pong(now time.Time, txid uint64) (*candidate, time.Duration) {
 		rtt := now.Sub(p.sent)
 		c.pings = slices.Delete(c.pings, i, i+1)
 		c.heard = now
+		if p.waiter != nil {
+			p.waiter <- rtt
+		}
 		if p.size > 0 {
 			c.mtu.passed(now, p.size)
-			return c, rtt
+			return c
 		}
 		// Older pings have been overtaken, not lost for certain: forget them.
 		c.pings = slices.DeleteFunc(c.pings, func(q ping) bool { return q.size == 0 && q.sent.Before(p.sent) })
 		c.rtt.sample(rtt)
 		c.loss -= c.loss / 16
-		c.misses, c.tries = 0, 0
+		c.misses, c.tries, c.answered = 0, 0, now
+		c.free, c.reply = true, false
 		if c.state != up {
 			c.state = up
 			c.mtu.restart(now)
 		}
 		c.next = now.Add(s.interval(c))
-		return c, rtt
+		if asked { // until our answer has told the peer
+			c.next = now.Add(busyInterval)
+		}
+		return c
 	}
-	return nil, 0
+	return nil
 }
 
 // interval is the time between pings of a path that works.
@@ -215,6 +126,7 @@ func (s *set) use(now time.Time, busy bool) {
 func (s *set) recheck(now time.Time) {
 	for _, c := range s.cands {
 		c.next, c.tries = now, 0
+		c.mtu.verify = now
 	}
 }
 
@@ -224,19 +136,41 @@ func (s *set) tick(now time.Time) []order {
 	for i := len(s.cands) - 1; i >= 0; i-- {
 		c := s.cands[i]
 		s.expire(now, c)
-		if c.state == trying && c.tries > tryCount && !c.keep && len(c.pings) == 0 { // nor late ones
+		if s.hopeless(now, c) {
 			s.removeAt(i)
+			continue
+		}
+		if !c.free {
 			continue
 		}
 		if !now.Before(c.next) {
 			orders = append(orders, s.ping(now, c, 0))
 			c.next = now.Add(s.pause(c))
+			if c.state == up && c == s.current && s.busy {
+				if size, ok := c.mtu.doubt(now); ok {
+					orders = append(orders, s.ping(now, c, size)) // after the ordinary one, see expire
+				}
+			}
 		}
-		if size, ok := c.mtu.due(now); ok && c.state == up {
+		if c.state != up {
+			continue
+		}
+		if size, ok := c.mtu.due(now); ok {
 			orders = append(orders, s.ping(now, c, size))
 		}
 	}
 	return orders
+}
+
+// hopeless reports whether a path is to be forgotten.
+func (s *set) hopeless(now time.Time, c *candidate) bool {
+	switch {
+	case c.state != trying || c.keep:
+		return false
+	case !c.free:
+		return now.Sub(c.heard) >= lateFor
+	}
+	return c.tries > tryCount && len(c.pings) == 0 // nor late ones
 }
 
 func (s *set) ping(now time.Time, c *candidate, size int) order {
@@ -259,11 +193,6 @@ func (s *set) pause(c *candidate) time.Duration {
 	return min(downFirst<<min(max(c.tries-tryCount, 0), 5), downMax)
 }
 
-// timeout is how long an answer may take.
-func (c *candidate) timeout() time.Duration {
-	return max(pongTimeout, 2*c.rtt.bound())
-}
-
 // expire counts pings that stayed unanswered.
 func (s *set) expire(now time.Time, c *candidate) {
 	if rx := c.rx; rx != nil && len(c.pings) > 0 {
@@ -277,7 +206,7 @@ func (s *set) expire(now time.Time, c *candidate) {
 		}
 		p.missed = true
 		if p.size > 0 {
-			c.mtu.lost(now, p.size)
+			c.mtu.lost(now, p.size, c.misses == 0)
 			continue
 		}
 		c.loss += (1 - c.loss) / 16
@@ -287,7 +216,7 @@ func (s *set) expire(now time.Time, c *candidate) {
 		c.misses++
 		c.next = now
 		limit := maxMisses
-		if c.rxMoving {
+		if c.rxMoving && now.Sub(c.answered) < maxSilence {
 			limit = maxMissesRx
 		}
 		if c.rx != nil {
@@ -308,7 +237,11 @@ func (s *set) deadline() time.Time {
 		}
 	}
 	for _, c := range s.cands {
-		earliest(c.next)
+		if c.free {
+			earliest(c.next)
+		} else {
+			earliest(c.heard.Add(lateFor))
+		}
 		for _, p := range c.pings {
 			if !p.missed {
 				earliest(p.sent.Add(c.timeout()))
@@ -331,7 +264,7 @@ func (s *set) deadline() time.Time {
 func (s *set) choose(now time.Time) bool {
 	best := s.current
 	for _, c := range s.cands {
-		if c != best && (best == nil || s.better(now, c, best)) {
+		if c.free && c != best && (best == nil || s.better(now, c, best)) {
 			best = c
 		}
 	}

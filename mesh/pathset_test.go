@@ -40,11 +40,11 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) add(v via, kind peer.Kind) *candidate {
-	c := w.set.add(w.now, v, func() peer.Path { return fakePath{kind} })
-	if c != nil && v.relay != "" {
-		c.keep = true
+	o := told
+	if v.relay != "" {
+		o = kept
 	}
-	return c
+	return w.set.add(w.now, v, o, func() peer.Path { return fakePath{kind} })
 }
 
 // run lets time pass until d is over or done says so.
@@ -86,7 +86,7 @@ func (w *world) step(end time.Time) {
 	if first >= 0 {
 		txid := w.due[first].txid
 		w.due = append(w.due[:first], w.due[first+1:]...)
-		w.set.pong(w.now, txid)
+		w.set.pong(w.now, txid, false)
 	}
 	w.set.choose(w.now)
 }
@@ -221,21 +221,89 @@ func TestIdlePathsAreQuiet(t *testing.T) {
 	}
 }
 
-func TestMTU(t *testing.T) {
-	for _, tc := range []struct{ passes, want int }{{0, 1400}, {1300, 1280}, {600, 576}} {
+// TestSilenceIsCapped: bytes that arrive keep no path for long that answers
+// nothing, however slow it was.
+func TestSilenceIsCapped(t *testing.T) {
+	for _, rtt := range []time.Duration{time.Millisecond, 900 * time.Millisecond, 1800 * time.Millisecond} {
 		w := newWorld(t)
 		c := w.add(near, peer.KindUDP)
-		w.alive[near], w.mtu[near] = 10*time.Millisecond, tc.passes
-		took := w.run(10*time.Second, func() bool { return c.mtu.found != 0 })
-		if c.mtu.found != tc.want {
-			t.Errorf("path that passes %d: found %d, want %d", tc.passes, c.mtu.found, tc.want)
+		var rx uint64
+		c.rx = func() uint64 { rx++; return rx }
+		w.alive[near] = rtt
+		w.run(time.Minute, nil)
+		delete(w.alive, near)
+		if took := w.run(time.Minute, func() bool { return c.state != up }); took > 10*time.Second {
+			t.Errorf("a path of %v that answers nothing stayed up for %v because something arrived from there", rtt, took)
 		}
-		if took > 4*time.Second {
-			t.Errorf("path that passes %d: search took %v", tc.passes, took)
-		}
-		if c.state != up || c.misses != 0 {
-			t.Errorf("the search counted as losses: %+v", c)
-		}
+	}
+}
+
+// TestHeardAddress: an address of which only a datagram's word is known gets
+// nothing unasked and carries nothing, until it answers.
+func TestHeardAddress(t *testing.T) {
+	w := newWorld(t)
+	c := w.set.add(w.now, near, heard, func() peer.Path { return fakePath{peer.KindUDP} })
+	w.set.pinged(w.now, c)
+	w.run(3*time.Second, nil)
+	if w.sent[near] != 0 || w.set.current != nil {
+		t.Errorf("%d pings went to an address that proved nothing; current %v", w.sent[near], w.set.current)
+	}
+	ask := w.set.pinged(w.now, c)
+	w.run(20*time.Millisecond, nil)
+	w.alive[near] = 20 * time.Millisecond
+	w.set.pong(w.now, ask, false)
+	w.run(time.Second, nil)
+	w.wantCurrent(near)
+	if c.state != up || !c.free || c.rtt.smoothed != 20*time.Millisecond {
+		t.Errorf("after its answer the address is in state %d, measured %v", c.state, c.rtt.smoothed)
+	}
+	c = w.set.add(w.now, far, heard, func() peer.Path { return fakePath{peer.KindUDP} })
+	w.set.pinged(w.now, c)
+	w.run(2*lateFor, nil)
+	if w.set.find(far) != nil || w.sent[far] != 0 {
+		t.Error("an address that never answered is still a candidate")
+	}
+}
+
+// TestAskedAgain: while the peer's pongs ask, it does not know that the path
+// works, and hears of us soon again.
+func TestAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.set.busy = false
+	c := w.add(near, peer.KindUDP)
+	o := w.set.tick(w.now)
+	w.set.pong(w.now, o[0].txid, true)
+	if at := c.next.Sub(w.now); at != busyInterval {
+		t.Errorf("next ping in %v, want %v", at, busyInterval)
+	}
+}
+
+// TestKeepersLeaveRoom: neither relays nor advertised addresses, however many,
+// keep a path out that a finder found, nor each other.
+func TestKeepersLeaveRoom(t *testing.T) {
+	w := newWorld(t)
+	advertised := func(i byte) via {
+		return via{addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, i}), 1)}
+	}
+	for i := range byte(20) {
+		w.add(via{relay: string('a' + rune(i))}, peer.KindRelayUDP)
+		w.set.add(w.now, advertised(i), kept, func() peer.Path { return fakePath{peer.KindUDP} })
+	}
+	w.run(30*time.Second, nil)
+	w.alive[near], w.alive[relayed] = time.Millisecond, time.Millisecond
+	if w.add(near, peer.KindUDP) == nil || w.add(relayed, peer.KindRelayUDP) == nil {
+		t.Fatalf("no room for a new path among %d", len(w.set.cands))
+	}
+	w.run(time.Second, nil)
+	w.wantCurrent(near)
+	if r, a := w.set.count(isRelayed), w.set.count(isAdvertised); r != maxRelays || a != maxAdvertised {
+		t.Errorf("%d relays and %d advertised addresses are kept, want %d and %d", r, a, maxRelays, maxAdvertised)
+	}
+	w.set.unkeep() // the peer advertises another address now
+	w.set.add(w.now, far, kept, func() peer.Path { return fakePath{peer.KindUDP} })
+	w.run(time.Minute, nil)
+	if a := w.set.count(isAdvertised); a != 1 || w.set.find(far) == nil {
+		t.Errorf("%d advertised addresses are kept after the last, want 1", a)
 	}
 }
 
@@ -246,10 +314,15 @@ func TestCandidatesAreBounded(t *testing.T) {
 	w.alive[near], w.alive[relayed] = time.Millisecond, time.Millisecond
 	w.run(time.Second, nil)
 	for i := range 1000 {
-		w.add(via{addr: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), uint16(i+1))}, peer.KindUDP)
+		a := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.1"), uint16(i+1))
+		w.add(via{addr: a}, peer.KindUDP)
+		w.set.add(w.now, via{addr: netip.AddrPortFrom(a.Addr(), a.Port()+2000)}, heard, func() peer.Path { return fakePath{peer.KindUDP} })
 	}
 	if n := len(w.set.cands); n > maxCandidates {
 		t.Errorf("%d candidates, want at most %d", n, maxCandidates)
+	}
+	if n := w.set.count(isUnproven); n > maxUnproven {
+		t.Errorf("%d unproven addresses, want at most %d", n, maxUnproven)
 	}
 	if w.set.find(near) == nil || w.set.find(relayed) == nil {
 		t.Error("a flood of addresses displaced paths that work")

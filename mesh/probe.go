@@ -8,25 +8,33 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
+	"time"
 
 	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"golang.org/x/crypto/blake2s"
+	"golang.zx2c4.com/wireguard/replay"
 )
 
 // A probe asks whether a path works (ping) and is answered on the same path
 // (pong). Both are authenticated with a key that only the two nodes share.
 //
-//	0      1     2..3   4..11            12..19        20..37            ..end-16
-//	Magic  Type  zero   Short of sender  transaction   observed address  MAC
+//	0      1     2..3   4..11            12..19       20..27    28..35     ..end-16
+//	Magic  Type  zero   Short of sender  transaction  sequence  seen       MAC
+//	                                                  asked     zero
 //
-// observed is the IPv6 (or IPv4-mapped) address and port the pong's sender saw
-// the ping come from; zero in a ping. A ping may carry zeros before its MAC to
-// try a path's MTU; a pong never does, so an answer is never longer than what
-// it answers. The MAC is keyed BLAKE2s-128 over all that precedes it.
+// transaction is random, so that a pong proves that its sender got the ping. A
+// ping's sequence tells it from a replay: it increases with every ping to the
+// peer, from the time at which the sender began, and seen is the peer's highest
+// that the sender knows, so that a node whose clock went back catches up. What
+// a pong asks, if not zero, is a transaction to answer with a pong in its turn:
+// a ping from an unproven address is answered by this one datagram alone.
+//
+// A ping may carry zeros before its MAC to try a path's MTU; a pong never does,
+// so an answer is never longer than what it answers. The MAC is keyed
+// BLAKE2s-128 over all that precedes it.
 const (
-	probeBody   = 38
+	probeBody   = 36
 	probeMAC    = blake2s.Size128
 	probeLength = probeBody + probeMAC
 	maxProbe    = 9216 + 128 // a jumbo frame's, with room for headers
@@ -37,11 +45,13 @@ type pairKey [32]byte
 
 // probe is a decoded, not yet authenticated, ping or pong.
 type probe struct {
-	typ      wire.Type
-	from     peer.Short
-	txid     uint64
-	observed netip.AddrPort // pong only
-	raw      []byte         // borrowed
+	typ  wire.Type
+	from peer.Short
+	txid uint64
+	seq  uint64 // ping only
+	seen uint64 // ping only
+	ask  uint64 // pong only; 0: nothing
+	raw  []byte // borrowed
 }
 
 var errNotProbe = errors.New("mesh: not a probe")
@@ -77,26 +87,22 @@ func pairKeys(wg [32]byte, root peer.Fingerprint, self, other peer.Node) (probeK
 }
 
 // appendPing appends a ping of at least probeLength and at most size bytes.
-func appendPing(b []byte, key *pairKey, from peer.Short, txid uint64, size int) []byte {
-	return appendProbe(b, key, wire.TypePing, from, txid, netip.AddrPort{}, size)
+func appendPing(b []byte, key *pairKey, from peer.Short, txid, seq, seen uint64, size int) []byte {
+	return appendProbe(b, key, wire.TypePing, from, [3]uint64{txid, seq, seen}, size)
 }
 
-// appendPong appends the answer to a ping that came from observed.
-func appendPong(b []byte, key *pairKey, from peer.Short, txid uint64, observed netip.AddrPort) []byte {
-	return appendProbe(b, key, wire.TypePong, from, txid, observed, 0)
+// appendPong appends the answer to a ping, or to what a pong asked.
+func appendPong(b []byte, key *pairKey, from peer.Short, txid, ask uint64) []byte {
+	return appendProbe(b, key, wire.TypePong, from, [3]uint64{txid, ask}, 0)
 }
 
-func appendProbe(b []byte, key *pairKey, typ wire.Type, from peer.Short, txid uint64, observed netip.AddrPort, size int) []byte {
+func appendProbe(b []byte, key *pairKey, typ wire.Type, from peer.Short, fields [3]uint64, size int) []byte {
 	start := len(b)
 	b = append(b, wire.Magic, byte(typ), 0, 0)
 	b = append(b, from[:]...)
-	b = binary.BigEndian.AppendUint64(b, txid)
-	var addr [16]byte
-	if observed.IsValid() {
-		addr = observed.Addr().As16()
+	for _, f := range fields {
+		b = binary.BigEndian.AppendUint64(b, f)
 	}
-	b = append(b, addr[:]...)
-	b = binary.BigEndian.AppendUint16(b, observed.Port())
 	if pad := size - probeLength; pad > 0 {
 		b = append(b, make([]byte, pad)...)
 	}
@@ -110,14 +116,15 @@ func parseProbe(b []byte) (probe, error) {
 		return probe{}, errNotProbe
 	}
 	p := probe{typ: wire.Type(b[1]), from: peer.Short(b[4:12]), txid: binary.BigEndian.Uint64(b[12:]), raw: b}
+	second, third := binary.BigEndian.Uint64(b[20:]), binary.BigEndian.Uint64(b[28:])
 	switch p.typ {
 	case wire.TypePing:
+		p.seq, p.seen = second, third
 	case wire.TypePong:
-		if len(b) != probeLength {
+		if len(b) != probeLength || third != 0 {
 			return probe{}, errNotProbe
 		}
-		addr := netip.AddrFrom16([16]byte(b[20:36])).Unmap()
-		p.observed = netip.AddrPortFrom(addr, binary.BigEndian.Uint16(b[36:]))
+		p.ask = second
 	default:
 		return probe{}, errNotProbe
 	}
@@ -139,4 +146,40 @@ func probeSum(key *pairKey, b []byte) (sum [probeMAC]byte) {
 	h.Write(b)
 	h.Sum(sum[:0])
 	return sum
+}
+
+// sequence numbers pings to one peer, and tells the peer's from replays.
+type sequence struct {
+	sent uint64 // of our last ping
+	seen uint64 // the peer's highest
+	past replay.Filter
+}
+
+const (
+	// seqWindow is how far pings may overtake each other: more than are sent to
+	// one peer in the round trip of the slowest path.
+	seqWindow = 512
+	// seqLimit keeps room above any number that a clock or a peer may claim.
+	seqLimit = 1 << 63
+)
+
+func newSequence(now time.Time) sequence { return sequence{sent: uint64(max(now.UnixNano(), 0))} }
+
+// next returns the number of the next ping.
+func (s *sequence) next() uint64 {
+	s.sent++
+	return s.sent
+}
+
+// fresh reports whether an authentic ping of the peer is no replay, and takes
+// note of it.
+func (s *sequence) fresh(p probe) bool {
+	if s.seen > seqWindow && p.seq < s.seen-seqWindow || !s.past.ValidateCounter(p.seq, seqLimit) {
+		return false
+	}
+	s.seen = max(s.seen, p.seq)
+	if p.seen > s.sent && p.seen < seqLimit {
+		s.sent = p.seen // of an earlier life of ours, whose clock was ahead
+	}
+	return true
 }

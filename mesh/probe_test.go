@@ -54,14 +54,13 @@ func TestPairKeysAgree(t *testing.T) {
 
 func TestProbeRoundTrip(t *testing.T) {
 	keys, _, a, _ := keysOf(t)
-	seen := netip.MustParseAddrPort("192.0.2.7:4711")
 	for _, size := range []int{0, probeLength, 1432} {
-		b := appendPing(nil, &keys[0], a.ID.Short(), 42, size)
+		b := appendPing(nil, &keys[0], a.ID.Short(), 42, 7, 8, size)
 		if want := max(size, probeLength); len(b) != want {
 			t.Errorf("ping of size %d has %d bytes", size, len(b))
 		}
 		p, err := parseProbe(b)
-		if err != nil || p.typ != wire.TypePing || p.txid != 42 || p.from != a.ID.Short() || !p.authentic(&keys[0]) {
+		if err != nil || p.typ != wire.TypePing || p.txid != 42 || p.seq != 7 || p.seen != 8 || p.from != a.ID.Short() || !p.authentic(&keys[0]) {
 			t.Errorf("ping came back as %+v, %v", p, err)
 		}
 		for i := range b {
@@ -72,16 +71,57 @@ func TestProbeRoundTrip(t *testing.T) {
 			b[i] ^= 1
 		}
 	}
-	p, err := parseProbe(appendPong(nil, &keys[0], a.ID.Short(), 43, seen))
-	if err != nil || p.typ != wire.TypePong || p.observed != seen || !p.authentic(&keys[0]) {
+	p, err := parseProbe(appendPong(nil, &keys[0], a.ID.Short(), 43, 44))
+	if err != nil || p.typ != wire.TypePong || p.txid != 43 || p.ask != 44 || !p.authentic(&keys[0]) {
 		t.Errorf("pong came back as %+v, %v", p, err)
+	}
+}
+
+// TestSequence: a ping counts once, may be overtaken a little, and a node whose
+// clock went back while it was away is heard again once it was told.
+func TestSequence(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	a, b := newSequence(now), newSequence(now)
+	ping := func(from *sequence) probe { return probe{seq: from.next(), seen: from.seen} }
+	first := ping(&a)
+	var sent []probe
+	for range 2 * seqWindow {
+		sent = append(sent, ping(&a))
+	}
+	last := len(sent) - 1
+	for _, tc := range []struct {
+		what string
+		p    probe
+		want bool
+	}{
+		{"the first", first, true},
+		{"a copy", first, false},
+		{"the latest", sent[last], true},
+		{"one that was overtaken", sent[last-seqWindow+1], true},
+		{"its copy", sent[last-seqWindow+1], false},
+		{"one from long ago", sent[10], false},
+		{"a number that no clock shows", probe{seq: seqLimit}, false},
+	} {
+		if got := b.fresh(tc.p); got != tc.want {
+			t.Errorf("%s is taken for fresh: %v, want %v", tc.what, got, tc.want)
+		}
+	}
+	back := newSequence(now.Add(-time.Hour))
+	if b.fresh(ping(&back)) {
+		t.Error("a ping from an hour ago is taken for fresh")
+	}
+	if !back.fresh(ping(&b)) || !b.fresh(ping(&back)) {
+		t.Error("a node whose clock went back is not heard after it heard its peer")
+	}
+	if back.fresh(probe{seq: b.next(), seen: 1<<64 - 1}); back.next() >= seqLimit {
+		t.Error("a peer can claim to have seen a number that leaves no room")
 	}
 }
 
 func FuzzParseProbe(f *testing.F) {
 	key := pairKey{1}
-	f.Add(appendPing(nil, &key, peer.Short{2}, 3, 100))
-	f.Add(appendPong(nil, &key, peer.Short{2}, 3, netip.MustParseAddrPort("[2001:db8::1]:9")))
+	f.Add(appendPing(nil, &key, peer.Short{2}, 3, 4, 5, 100))
+	f.Add(appendPong(nil, &key, peer.Short{2}, 3, 4))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := parseProbe(b)
 		if err != nil {
@@ -99,22 +139,38 @@ func FuzzParseProbe(f *testing.F) {
 
 func FuzzOpenSignal(f *testing.F) {
 	key := pairKey{5}
-	b, err := sealSignal(&key, signalOffer, flowID{1}, []byte("candidates"))
+	b, err := sealSignal(&key, peer.ID{1}, signalOffer, flowID{1}, []byte("candidates"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		kind, id, msg, err := openSignal(&key, in)
+		kind, id, msg, err := openSignal(&key, peer.ID{1}, in)
 		if err == nil && (kind != signalOffer || id != flowID{1} || string(msg) != "candidates") { // the key is this test's own
 			t.Fatalf("opened what was never sealed: %x", in)
 		}
 	})
 }
 
+// TestSignalHasADirection: a hub cannot make a node take its own message for
+// the peer's.
+func TestSignalHasADirection(t *testing.T) {
+	key, a, b := pairKey{5}, peer.ID{1}, peer.ID{2}
+	sealed, err := sealSignal(&key, a, signalCall, flowID{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := openSignal(&key, a, sealed); err != nil {
+		t.Errorf("the peer's message: %v", err)
+	}
+	if _, _, _, err := openSignal(&key, b, sealed); err == nil {
+		t.Error("a node's own message, sent back, is opened")
+	}
+}
+
 func TestSignalTooLong(t *testing.T) {
 	key := pairKey{5}
-	if _, err := sealSignal(&key, signalAnswer, flowID{}, make([]byte, peer.MaxSignal)); err == nil {
+	if _, err := sealSignal(&key, peer.ID{1}, signalAnswer, flowID{}, make([]byte, peer.MaxSignal)); err == nil {
 		t.Error("sealed a signal longer than any hub passes on")
 	}
 }
@@ -183,7 +239,7 @@ func TestOpenInitiation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := o.open(msg); err != nil || id != a.ID {
+	if id, _, err := o.open(msg); err != nil || id != a.ID {
 		t.Errorf("open = %v, %v; want node a", id, err)
 	}
 	_, kc := newIdentity(t, "c", 3)
@@ -192,7 +248,7 @@ func TestOpenInitiation(t *testing.T) {
 	}
 	for i := range msg[:initMAC2] {
 		msg[i] ^= 0x80
-		if _, err := o.open(msg); err == nil {
+		if _, _, err := o.open(msg); err == nil {
 			t.Errorf("a changed byte %d goes unnoticed", i)
 		}
 		msg[i] ^= 0x80
@@ -209,7 +265,7 @@ func FuzzOpenInitiation(f *testing.F) {
 	}
 	f.Add(msg)
 	f.Fuzz(func(t *testing.T, in []byte) {
-		if id, err := o.open(in); err == nil && (id != a.ID || !bytes.Equal(in[:initMAC2], msg[:initMAC2])) {
+		if id, _, err := o.open(in); err == nil && (id != a.ID || !bytes.Equal(in[:initMAC2], msg[:initMAC2])) {
 			t.Fatalf("opened a forged initiation: %x", in)
 		}
 	})

@@ -1,15 +1,12 @@
 package mesh
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"time"
 
-	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"golang.zx2c4.com/wireguard/device"
 )
@@ -31,11 +28,12 @@ type remote struct {
 	paths     set
 	sources   map[via]*source
 
-	hello      hello     // the handshake under way
-	held       *injected // the peer's initiation that crossed ours
-	handed     time.Time // when WireGuard last got an initiation of the peer
-	waiters    map[uint64]chan time.Duration
-	advertised string
+	hello     hello     // the handshake under way
+	held      *injected // the peer's initiation that crossed ours
+	handed    time.Time // when WireGuard last got an initiation of the peer
+	seq       sequence
+	greeted   stamp // of the peer's latest initiation
+	advertise advertise
 
 	searching  bool
 	searches   int // without success since the last change
@@ -62,10 +60,10 @@ func (m *Mesh) configure(now time.Time, rec peer.Record) *remote {
 	}
 	m.loop.remotes[rec.Node.ID] = r
 	m.tun.know(rec.Node.Addrs())
-	for _, relay := range m.loop.relays {
-		m.addRelayed(now, r, relay)
+	for _, l := range m.loop.relays {
+		m.addRelayed(now, r, l.relay)
 	}
-	m.resolveAdvertised(r, rec)
+	m.resolveAdvertised(now, r, rec)
 	m.log.Debug("peer configured", "node", rec.Node.Name)
 	m.serve(now, r)
 	return r
@@ -78,7 +76,7 @@ func (m *Mesh) newRemote(now time.Time, n peer.Node) (*remote, error) {
 	}
 	r := &remote{
 		node: n, ep: m.bind.endpoint(n), probeKey: probeKey, signalKey: signalKey, short: n.ID.Short(),
-		sources: map[via]*source{}, waiters: map[uint64]chan time.Duration{},
+		sources: map[via]*source{}, seq: newSequence(now),
 		lastUsed: now, nextSearch: now,
 	}
 	r.paths = set{txid: rand.Uint64, sizes: m.sizes, busy: true}
@@ -89,7 +87,7 @@ func (m *Mesh) newRemote(now time.Time, n peer.Node) (*remote, error) {
 		m.bind.dropEndpoint(n.ID)
 		return nil, err
 	}
-	m.bind.probeKeys.Store(r.short, &r.probeKey)
+	m.bind.probeKeys.Store(r.short, &nodeKey{r.probeKey, n.SignKey})
 	return r, nil
 }
 
@@ -118,6 +116,9 @@ func (m *Mesh) sample(now time.Time, r *remote) bool {
 		return true
 	}
 	r.paths.use(now, now.Sub(r.lastUsed) < busyFor)
+	if rec, ok := m.cfg.Directory.ByID(r.node.ID); ok {
+		m.resolveAdvertised(now, r, rec) // once more, if it failed
+	}
 	if now.Sub(r.lastUsed) > evictAfter && len(m.loop.remotes) > evictBusy {
 		m.forget(r)
 		return true
@@ -126,30 +127,22 @@ func (m *Mesh) sample(now time.Time, r *remote) bool {
 }
 
 // addDirect adds the path straight to an address.
-func (m *Mesh) addDirect(now time.Time, r *remote, a netip.AddrPort, keep bool) *candidate {
+func (m *Mesh) addDirect(now time.Time, r *remote, a netip.AddrPort, o origin) *candidate {
 	a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	if !a.IsValid() || a.Port() == 0 || m.cfg.Network.CIDR4.Contains(a.Addr()) || m.cfg.Network.CIDR6.Contains(a.Addr()) {
 		return nil // never through the overlay itself
 	}
-	v := via{addr: a}
-	c := r.paths.add(now, v, func() peer.Path { return &direct{m.bind.pair, a} })
-	if c == nil {
-		return nil
-	}
-	c.keep = c.keep || keep
-	m.watch(r, c, a, &source{via: v})
-	return c
+	return r.paths.add(now, via{addr: a}, o, func() peer.Path { return &direct{m.bind.pair, a} })
 }
 
 // addRelayed adds the path through a relay.
 func (m *Mesh) addRelayed(now time.Time, r *remote, relay Relay) *candidate {
 	v := via{relay: relay.Name()}
 	fresh := r.paths.find(v) == nil
-	c := r.paths.add(now, v, func() peer.Path { return relay.Path(r.node.ID) })
+	c := r.paths.add(now, v, kept, func() peer.Path { return relay.Path(r.node.ID) })
 	if c == nil {
 		return nil
 	}
-	c.keep = true
 	m.watch(r, c, relaySource{relay.Addr(), r.short}, &source{via: v, short: r.short, back: c.path})
 	if !fresh && relay.Bound() && c.state != up {
 		c.next, c.tries = now, 0
@@ -157,9 +150,17 @@ func (m *Mesh) addRelayed(now time.Time, r *remote, relay Relay) *candidate {
 	return c
 }
 
+// watchDirect counts as this path's what arrives from its address, now that the
+// peer has proved to be there. Whoever else was there before is no longer.
+func (m *Mesh) watchDirect(r *remote, c *candidate) {
+	if c.via.relay == "" {
+		m.watch(r, c, c.via.addr, &source{via: c.via})
+	}
+}
+
 // watch registers a candidate's source with the sockets.
 func (m *Mesh) watch(r *remote, c *candidate, key any, s *source) {
-	if r.sources[c.via] != nil {
+	if old := r.sources[c.via]; old != nil && !old.stale.Load() {
 		return
 	}
 	m.bind.register(key, s)
@@ -172,7 +173,7 @@ func (m *Mesh) unregisterPaths(r *remote, match func(via) bool) {
 	r.paths.remove(match)
 	m.dropSources(r)
 	if r.paths.current == nil {
-		r.ep.path.Store(nil)
+		r.ep.use(time.Time{}, nil)
 	}
 }
 
@@ -195,11 +196,11 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 	}
 	c := r.paths.current
 	if c == nil {
-		r.ep.path.Store(nil)
+		r.ep.use(now, nil)
 		return
 	}
 	if changed || r.ep.path.Load() == nil {
-		r.ep.path.Store(&c.path)
+		r.ep.use(now, &c.path)
 		info := c.path.Info()
 		m.log.Info("path", "node", r.node.Name, "kind", info.Kind, "via", info.Via, "addr", info.Remote, "works", c.state == up)
 		if m.cfg.PathChanged != nil {
@@ -221,141 +222,4 @@ func (m *Mesh) tellMTU(r *remote, found int) {
 	}
 	r.mtu = found
 	m.cfg.PathMTU(r.node, found)
-}
-
-func (m *Mesh) sendPing(r *remote, o order) {
-	size := 0
-	if o.size > 0 {
-		size = min((o.size+device.PaddingMultiple-1)&^(device.PaddingMultiple-1), m.sizes[0]) + sealOverhead // as WireGuard pads
-	}
-	_ = o.c.path.Send([][]byte{appendPing(nil, &r.probeKey, m.short, o.txid, size)}) // silence is the answer to a loss
-}
-
-// probe implements sink.
-func (m *Mesh) probe(pkt []byte, from *source) {
-	p, err := parseProbe(pkt)
-	if err != nil {
-		return
-	}
-	rec, ok := m.cfg.Directory.ByShort(p.from)
-	if !ok || rec.Node.ID == m.cfg.Self.ID || rec.Revoked {
-		return
-	}
-	if key, ok := m.bind.probeKeys.Load(p.from); ok && !p.authentic(key.(*pairKey)) {
-		return // here, in the reader, so that forgeries do not crowd the loop
-	}
-	m.post(func(now time.Time) {
-		r := m.loop.remotes[rec.Node.ID]
-		if r == nil {
-			if r = m.firstContact(now, rec, p); r == nil {
-				return
-			}
-		}
-		if !p.authentic(&r.probeKey) {
-			return
-		}
-		if p.typ == wire.TypePong {
-			m.ponged(now, r, p)
-		} else {
-			m.pinged(now, r, p, from)
-		}
-	})
-}
-
-// firstContact configures a peer that pings before we have talked to it, once
-// the ping proves to be the peer's.
-func (m *Mesh) firstContact(now time.Time, rec peer.Record, p probe) *remote {
-	if !m.trusted(now, rec) || !m.strangePings.AllowN(now, 1) {
-		return nil
-	}
-	key, _, err := pairKeys(m.cfg.WGKey, m.cfg.Network.Root, m.cfg.Self, rec.Node)
-	if err != nil || !p.authentic(&key) {
-		return nil
-	}
-	return m.configure(now, rec)
-}
-
-func (m *Mesh) pinged(now time.Time, r *remote, p probe, from *source) {
-	c := m.candidateOf(now, r, from)
-	if c == nil {
-		return
-	}
-	_ = c.path.Send([][]byte{appendPong(nil, &r.probeKey, m.short, p.txid, from.via.addr)})
-	r.paths.hear(now, c)
-	m.serve(now, r)
-}
-
-func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
-	c, rtt := r.paths.pong(now, p.txid)
-	if c == nil {
-		return
-	}
-	if w := r.waiters[p.txid]; w != nil {
-		w <- rtt // of size 1, and a transaction is answered once
-		delete(r.waiters, p.txid)
-	}
-	m.serve(now, r)
-}
-
-// candidateOf returns the path by which something came from a peer, making it
-// if it is new: a NAT may show the peer at an address nobody announced.
-func (m *Mesh) candidateOf(now time.Time, r *remote, from *source) *candidate {
-	if from.via.relay == "" {
-		return m.addDirect(now, r, from.via.addr, false)
-	}
-	if relay := m.loop.relays[from.via.relay]; relay != nil {
-		return m.addRelayed(now, r, relay)
-	}
-	return nil
-}
-
-// resolveAdvertised tries the address a peer says it is reachable at.
-func (m *Mesh) resolveAdvertised(r *remote, rec peer.Record) {
-	if rec.Advertise == "" || rec.Advertise == r.advertised {
-		return
-	}
-	r.advertised = rec.Advertise
-	m.workers.Add(1)
-	go func() { // ends with the look-up, at the latest with the loop's context
-		defer m.workers.Done()
-		ctx, cancel := context.WithTimeout(m.loop.ctx, 10*time.Second)
-		defer cancel()
-		addrs, err := resolve(ctx, rec.Advertise)
-		if err != nil {
-			m.log.Debug("advertised address", "node", rec.Node.Name, "err", err)
-		}
-		m.post(func(now time.Time) {
-			if m.loop.remotes[rec.Node.ID] != r {
-				return
-			}
-			for _, a := range addrs {
-				m.addDirect(now, r, a, true)
-			}
-			m.serve(now, r)
-		})
-	}()
-}
-
-// resolve turns HOST:PORT into addresses.
-func resolve(ctx context.Context, hostport string) ([]netip.AddrPort, error) {
-	if ap, err := netip.ParseAddrPort(hostport); err == nil {
-		return []netip.AddrPort{ap}, nil
-	}
-	host, service, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return nil, err
-	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
-	if err != nil {
-		return nil, err
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, err
-	}
-	var addrs []netip.AddrPort
-	for _, ip := range ips {
-		addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
-	}
-	return addrs, nil
 }

@@ -95,7 +95,7 @@ func (m *Mesh) explored(now time.Time, r *remote, path peer.Path, err error) {
 	case m.loop.remotes[r.node.ID] != r:
 	case err == nil:
 		r.nextSearch = now.Add(searchFirst) // unless probes fail on it
-		m.addDirect(now, r, path.Info().Remote, false)
+		m.addDirect(now, r, path.Info().Remote, told)
 	case errors.Is(err, context.Canceled):
 	default:
 		m.log.Debug("no direct path", "node", r.node.Name, "err", err)
@@ -105,7 +105,7 @@ func (m *Mesh) explored(now time.Time, r *remote, path peer.Path, err error) {
 
 // call asks the peer to lead a search.
 func (m *Mesh) call(r *remote) {
-	b, err := sealSignal(&r.signalKey, signalCall, flowID{}, nil)
+	b, err := sealSignal(&r.signalKey, m.cfg.Self.ID, signalCall, flowID{}, nil)
 	if err != nil {
 		m.log.Debug("call", "node", r.node.Name, "err", err)
 		return

@@ -19,7 +19,8 @@ import (
 //	0..23  24..
 //	nonce  XChaCha20-Poly1305 of: kind (1), flow (8), message
 //
-// kind says what the message is for; flow tells apart the exchanges that two
+// with the sender's ID as additional data, so that no node takes its own message,
+// sent back to it, for the peer's. kind says what the message is for; flow tells apart the exchanges that two
 // nodes have at once.
 type signalKind uint8
 
@@ -38,7 +39,7 @@ var errSignal = errors.New("mesh: signal cannot be opened")
 
 type flowID [8]byte
 
-func sealSignal(key *pairKey, kind signalKind, id flowID, msg []byte) ([]byte, error) {
+func sealSignal(key *pairKey, from peer.ID, kind signalKind, id flowID, msg []byte) ([]byte, error) {
 	if len(msg) > peer.MaxSignal-signalOverhead {
 		return nil, fmt.Errorf("mesh: a signal of %d bytes is too long", len(msg))
 	}
@@ -49,10 +50,10 @@ func sealSignal(key *pairKey, kind signalKind, id flowID, msg []byte) ([]byte, e
 	b := make([]byte, chacha20poly1305.NonceSizeX, signalOverhead+len(msg))
 	rand.Read(b)
 	plain := append(append([]byte{byte(kind)}, id[:]...), msg...)
-	return aead.Seal(b, b, plain, nil), nil
+	return aead.Seal(b, b, plain, from[:]), nil
 }
 
-func openSignal(key *pairKey, b []byte) (signalKind, flowID, []byte, error) {
+func openSignal(key *pairKey, from peer.ID, b []byte) (signalKind, flowID, []byte, error) {
 	if len(b) < signalOverhead || len(b) > peer.MaxSignal {
 		return 0, flowID{}, nil, errSignal
 	}
@@ -61,7 +62,7 @@ func openSignal(key *pairKey, b []byte) (signalKind, flowID, []byte, error) {
 		return 0, flowID{}, nil, err
 	}
 	nonce, sealed := b[:chacha20poly1305.NonceSizeX], b[chacha20poly1305.NonceSizeX:]
-	plain, err := aead.Open(nil, nonce, sealed, nil)
+	plain, err := aead.Open(nil, nonce, sealed, from[:])
 	if err != nil {
 		return 0, flowID{}, nil, errSignal
 	}
@@ -123,7 +124,7 @@ func (f *flows) get(k flowKey) *flow {
 
 // Post implements peer.Signal.
 func (f *flow) Post(ctx context.Context, _ peer.ID, msg []byte) error {
-	b, err := sealSignal(f.seal, f.kind, f.key.id, msg)
+	b, err := sealSignal(f.seal, f.m.cfg.Self.ID, f.kind, f.key.id, msg)
 	if err != nil {
 		return err
 	}
@@ -152,14 +153,14 @@ func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
 	}
 	r := m.loop.remotes[from]
 	if r == nil {
-		if !m.strange.AllowN(now, 1) {
+		if !m.door.signals.AllowN(now, 1) {
 			return
 		}
 		if r = m.configure(now, rec); r == nil {
 			return
 		}
 	}
-	kind, id, msg, err := openSignal(&r.signalKey, b)
+	kind, id, msg, err := openSignal(&r.signalKey, from, b)
 	if err != nil {
 		m.log.Debug("signal", "node", r.node.Name, "err", err)
 		return

@@ -24,17 +24,18 @@ type PeerStatus struct {
 // Stats counts what the mesh dropped, and how often it woke.
 type Stats struct {
 	Events     uint64 // the loop's queue was full
+	Replayed   uint64 // pings and initiations that were refused as replays
 	Unsent     uint64 // the kernel refused to send
 	Overflowed uint64 // the kernel's receive buffers were full
 	Alien      uint64 // datagrams of no protocol of ours
-	NoOwner    uint64 // packets to virtual addresses nobody owns
+	NoOwner    uint64 // packets to virtual addresses that nobody owns, or nobody trusted
 	Wakeups    uint64 // not drops: times the loop woke by its clock; a few a second for each peer in use
 }
 
 // Stats returns the counters.
 func (m *Mesh) Stats() Stats {
 	return Stats{
-		Events: m.dropped.Load(), Unsent: m.bind.pair.Dropped(), Overflowed: m.bind.pair.Overflowed(),
+		Events: m.dropped.Load(), Replayed: m.replayed.Load(), Unsent: m.bind.pair.Dropped(), Overflowed: m.bind.pair.Overflowed(),
 		Alien: m.bind.other.Load(), NoOwner: m.tun.unknown.Load(), Wakeups: m.wakeups.Load(),
 	}
 }
@@ -47,7 +48,10 @@ func (m *Mesh) Peers(ctx context.Context) ([]PeerStatus, error) {
 			list = append(list, r.status())
 		}
 	})
-	return list, err
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
 }
 
 func (r *remote) status() PeerStatus {
@@ -98,7 +102,6 @@ const pingTry = 300 * time.Millisecond
 
 func (m *Mesh) pingOnce(ctx context.Context, r *remote) (time.Duration, peer.PathInfo, error) {
 	answer := make(chan time.Duration, 1)
-	var txid uint64
 	var info peer.PathInfo
 	var name string
 	err := m.do(ctx, func(now time.Time) {
@@ -106,15 +109,15 @@ func (m *Mesh) pingOnce(ctx context.Context, r *remote) (time.Duration, peer.Pat
 		r.lastUsed = now
 		r.paths.use(now, true)
 		if c := r.paths.current; c != nil {
-			txid, info = rand.Uint64(), c.info()
-			r.waiters[txid] = answer
-			c.pings = append(c.pings, ping{txid: txid, sent: now})
+			txid := rand.Uint64()
+			info = c.info()
+			c.pings = append(c.pings, ping{txid: txid, sent: now, waiter: answer})
 			m.sendPing(r, order{c: c, txid: txid})
 		}
 		m.serve(now, r)
 	})
 	if err != nil {
-		return 0, info, err
+		return 0, peer.PathInfo{}, err
 	}
 	select {
 	case rtt := <-answer:
@@ -125,6 +128,5 @@ func (m *Mesh) pingOnce(ctx context.Context, r *remote) (time.Duration, peer.Pat
 	case <-ctx.Done():
 		err = fmt.Errorf("mesh: %s does not answer by %s: %w", name, info.Kind, ctx.Err())
 	}
-	_ = m.do(context.WithoutCancel(ctx), func(time.Time) { delete(r.waiters, txid) })
 	return 0, info, err
 }

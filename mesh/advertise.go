@@ -1,0 +1,84 @@
+package mesh
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// advertise is the state of looking up where a peer says it is reachable.
+type advertise struct {
+	done  string    // looked up last, with success
+	busy  bool      // a look-up is under way
+	again time.Time // after a failure
+}
+
+const (
+	resolveLimit = 10 * time.Second
+	resolveAgain = 15 * time.Second // after a failure: the resolver may come up after us
+)
+
+// resolveAdvertised tries the addresses a peer says it is reachable at, unless
+// that has been done.
+func (m *Mesh) resolveAdvertised(now time.Time, r *remote, rec peer.Record) {
+	a := &r.advertise
+	if rec.Advertise == "" || rec.Advertise == a.done || a.busy || now.Before(a.again) {
+		return
+	}
+	if ap, err := netip.ParseAddrPort(rec.Advertise); err == nil {
+		m.resolved(now, r, rec, []netip.AddrPort{ap}, nil)
+		return
+	}
+	a.busy = true
+	m.workers.Add(1)
+	go func() { // ends with the look-up, at the latest with the loop's context
+		defer m.workers.Done()
+		ctx, cancel := context.WithTimeout(m.loop.ctx, resolveLimit)
+		defer cancel()
+		addrs, err := resolve(ctx, rec.Advertise)
+		_ = m.do(m.loop.ctx, func(now time.Time) { m.resolved(now, r, rec, addrs, err) })
+	}()
+}
+
+func (m *Mesh) resolved(now time.Time, r *remote, rec peer.Record, addrs []netip.AddrPort, err error) {
+	a := &r.advertise
+	a.busy = false
+	if m.loop.remotes[rec.Node.ID] != r {
+		return
+	}
+	if err != nil {
+		m.log.Debug("advertised address", "node", rec.Node.Name, "err", err)
+		a.again = now.Add(resolveAgain)
+		return
+	}
+	a.done = rec.Advertise
+	r.paths.unkeep()
+	for _, addr := range addrs {
+		m.addDirect(now, r, addr, kept)
+	}
+	m.serve(now, r)
+}
+
+// resolve turns HOST:PORT, HOST a name, into addresses.
+func resolve(ctx context.Context, hostport string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.AddrPort
+	for _, ip := range ips {
+		addrs = append(addrs, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return addrs, nil
+}
