@@ -30,9 +30,9 @@ type firstUse struct {
 }
 
 const (
-	configureLimit = 200 * time.Millisecond // how long one packet may hold up the TUN's reader
-	refusedFor     = time.Second            // how long packets to the same address then pass by
-	maxRefused     = 64                     // addresses; then all are forgotten
+	configureLimit = time.Second // how long one packet may hold up the TUN's reader
+	refusedFor     = time.Second // how long packets to the same address then pass by
+	maxRefused     = 64          // addresses; then all are forgotten
 )
 
 func newFirstUse(dev wgtun.Device, m *Mesh) *firstUse {
