@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,18 +63,15 @@ func (b bad) check(ctx context.Context, t *testing.T, n *deploy.Network) {
 // are afterwards as they were.
 func cases(ctx context.Context, t *testing.T, n *deploy.Network, list []bad) {
 	t.Helper()
-	before := map[string]string{}
+	hosts := map[string]bool{}
 	for _, b := range list {
-		if before[b.host] == "" {
-			before[b.host] = snapshot(ctx, t, n.Lab.Host(b.host))
-		}
+		hosts[b.host] = true
 	}
+	before := snapshots(ctx, t, n, slices.Collect(maps.Keys(hosts))...)
 	for _, b := range list {
 		b.check(ctx, t, n)
 	}
-	for host, snap := range before {
-		wantSame(t, "bad input on "+host, snap, snapshot(ctx, t, n.Lab.Host(host)))
-	}
+	wantSnapshots(ctx, t, n, "bad input", before)
 }
 
 // must runs a command line that has to work.
