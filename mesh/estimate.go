@@ -21,9 +21,9 @@ func (e *rttEstimate) sample(rtt time.Duration) {
 func (e *rttEstimate) bound() time.Duration { return e.smoothed + 4*e.variation }
 
 const (
-	mtuFirst   = 2 // losses of the largest size until smaller ones are tried
-	mtuTries   = 3 // losses of any other, or of the one in use, until it counts as too large
-	mtuVerify  = 10 * time.Second
+	mtuFirst   = 2               // losses of the largest size until smaller ones are tried
+	mtuTries   = 3               // losses of any other, or of the one in use, until it counts as too large
+	mtuVerify  = 3 * time.Second // so that a TCP connection under which it shrinks has not backed off beyond some seconds
 	mtuRecheck = 10 * time.Minute
 )
 

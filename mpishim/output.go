@@ -166,6 +166,7 @@ type screen struct {
 	open     [2]int // rank whose unfinished line is shown last, by stream
 	own      []byte // held words of the launcher
 	death    death
+	hushed   bool // the user has ended the job
 	ranks    bool // a rank has said something, so the job did start
 }
 
@@ -204,8 +205,8 @@ func (s *screen) line(stream, rank int, line []byte) {
 	}
 	s.ranks = true
 	if code, ok := parseDeath(line); ok {
-		if !s.dies(code) && !s.verbose {
-			return // one line: the first is the reason
+		if first := s.dies(code); (!first || s.hushed) && !s.verbose {
+			return // one line: the first is the reason, unless it is the user
 		}
 	}
 	w := s.out
@@ -236,10 +237,18 @@ func (s *screen) dies(code int) bool {
 func (s *screen) showOwn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.own) > 0 && (s.verbose || !s.death.seen) {
+	if len(s.own) > 0 && (s.verbose || !s.death.seen && !s.hushed) {
 		s.err.Write(s.own)
 	}
 	s.own = nil
+}
+
+// hush has the launcher's words and the ranks' ends dropped from here on: the user
+// has ended the job, and how it takes that is of no interest.
+func (s *screen) hush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hushed = true
 }
 
 func (s *screen) firstDeath() (code int, seen bool) {

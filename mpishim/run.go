@@ -7,6 +7,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -42,9 +43,12 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 		return CodeFailed, failf(CodeFailed, "adopt orphans: %w", err)
 	}
 	defer exec.EndDescendants()
+	runtime.LockOSThread() // the launcher's death signal is tied to the thread that starts it
+	defer runtime.UnlockOSThread()
 	c := p.Command()
 	scr := newScreen(s.Out, s.Err, p.Verbose)
-	cmd := &osexec.Cmd{Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Stdin: s.Stdin}
+	cmd := &osexec.Cmd{Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Stdin: s.Stdin,
+		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}} // with it every connection ends, and so every node's part
 	var pipes [2]*os.File
 	for i := range pipes {
 		r, w, err := os.Pipe()
@@ -142,6 +146,7 @@ func follow(ctx context.Context, p *os.Process, ended <-chan error, scr *screen,
 				p.Signal(got)
 				continue
 			}
+			scr.hush()
 			sig, force = got, time.After(afterSignal)
 			if got != syscall.SIGINT || !foreground() { // else the terminal has told the launcher
 				p.Signal(got)

@@ -58,15 +58,30 @@ func TestJobsEnd(t *testing.T) {
 	t.Run("bad", func(t *testing.T) {
 		cases(ctx, t, n, badJobs(compiled(t, "dies", "openmpi"), compiled(t, "dies", "mpich")))
 	})
+	for _, mpi := range []string{"openmpi", "mpich"} {
+		t.Run("crash/"+mpi, func(t *testing.T) { crash(ctx, t, n, compiled(t, "dies", mpi)) })
+	}
 	for _, tc := range []struct {
 		mpi string
 		sig syscall.Signal
 	}{
-		{"openmpi", syscall.SIGINT}, {"openmpi", syscall.SIGTERM}, {"mpich", syscall.SIGTERM},
+		{"openmpi", syscall.SIGINT}, {"openmpi", syscall.SIGTERM}, {"openmpi", syscall.SIGKILL},
+		{"mpich", syscall.SIGINT}, {"mpich", syscall.SIGTERM}, {"mpich", syscall.SIGKILL},
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tc.mpi, tc.sig), func(t *testing.T) { interrupt(ctx, t, n, compiled(t, "dies", tc.mpi), tc.sig) })
 	}
 	wantSnapshots(ctx, t, n, "jobs that were ended", before)
+}
+
+// crash lets a rank end by a signal that MPI libraries print a trace for: ours is
+// the last word, in one line.
+func crash(ctx context.Context, t *testing.T, n *deploy.Network, dies string) {
+	code, _, said := try(ctx, t, n, "a1", "meshrun -n 2 -H a1:1,b1:1 -- "+dies+" segv")
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	want := "meshrun: rank 1 on b1 was killed by signal 11 (SIGSEGV)"
+	if last := lines[len(lines)-1]; code != 139 || !strings.HasPrefix(last, want) || strings.Count(said, "meshrun: ") != 1 {
+		t.Errorf("code %d, want 139; the last line should be %q, it says\n%s", code, want, said)
+	}
 }
 
 // interrupt signals a meshrun whose two ranks wait for ever. It must say no more
@@ -110,8 +125,8 @@ func TestLeave(t *testing.T) {
 		select {
 		case err := <-j.done:
 			t.Logf("%s ended after %v: %v\n%s", what, time.Since(began).Round(10*time.Millisecond), err, j.out.String())
-			if err == nil {
-				t.Errorf("%s ends well", what)
+			if err == nil || !strings.Contains(j.out.String(), "node b1 is leaving") {
+				t.Errorf("%s ends with %v, and without telling that b1 leaves:\n%s", what, err, j.out.String())
 			}
 		case <-time.After(15 * time.Second):
 			t.Errorf("%s has not heard that b1 left", what)

@@ -38,13 +38,10 @@ type NodeInfo struct {
 }
 
 // CreateToken makes a token for nodes of a site ("": this hub's own), good for
-// uses nodes (0: one) and for ttl (0: a day).
+// uses nodes and for ttl (0: a day).
 func (h *Hub) CreateToken(site string, uses int, ttl time.Duration) (token.Token, error) {
 	if site == "" {
 		site = h.cfg.Self.Site
-	}
-	if uses == 0 {
-		uses = 1
 	}
 	if ttl == 0 {
 		ttl = defaultTTL
@@ -52,7 +49,7 @@ func (h *Hub) CreateToken(site string, uses int, ttl time.Duration) (token.Token
 	if err := cert.ValidLabel(site); err != nil {
 		return token.Token{}, err
 	}
-	if uses < 0 || uses > maxUses || ttl < 0 || ttl > maxTTL {
+	if uses < 1 || uses > maxUses || ttl < 0 || ttl > maxTTL {
 		return token.Token{}, fmt.Errorf("hub: a token is good for 1 to %d uses and at most a year, not for %d uses and %v", maxUses, uses, ttl)
 	}
 	now := h.cfg.Now()

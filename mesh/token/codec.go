@@ -154,7 +154,7 @@ func Read(arg string, stdin io.Reader, env string) (Token, error) {
 	case strings.HasPrefix(arg, "@"):
 		f, err := os.Open(arg[1:])
 		if err != nil {
-			return Token{}, fmt.Errorf("token: %w", err)
+			return Token{}, fmt.Errorf("token: %w; after @ goes a file that holds a token", err)
 		}
 		defer f.Close()
 		return readFrom(f, arg[1:])

@@ -59,9 +59,9 @@ func Listen(ports Ports) (*Pair, error) {
 		}
 	}
 	if ports.First == ports.Last {
-		return nil, fmt.Errorf("udp: port %d is in use; stop what holds it (ss -lunp) or choose another with --listen: %w", ports.First, err)
+		return nil, fmt.Errorf("udp: port %d is in use; stop what holds it (ss -lunp) or choose another with --listen", ports.First)
 	}
-	return nil, fmt.Errorf("udp: ports %d-%d are all in use; widen --port-range: %w", ports.First, ports.Last, err)
+	return nil, fmt.Errorf("udp: ports %d-%d are all in use; widen --port-range", ports.First, ports.Last)
 }
 
 func listen(port uint16) (*Pair, error) {

@@ -190,8 +190,9 @@ func (c *command) follow(ch ssh.Channel, requests <-chan *ssh.Request, signals <
 		case <-children:
 			reapOrphans(c.cmd.Process.Pid)
 		case sig := <-signals:
-			if sig != syscall.SIGPIPE {
-				c.tree.end() // EndSessions: the status follows
+			if sig != syscall.SIGPIPE { // EndSessions: the status follows
+				fmt.Fprintf(ch.Stderr(), "meshrsh: node %s is leaving and ends what runs there\n", c.s.cfg.Node)
+				c.tree.end()
 			}
 		case <-gone:
 			c.tree.end()
