@@ -29,7 +29,7 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 		TUN: d.host.Name(), Listen: d.port, CertExpires: d.id.expires(), Warnings: d.warnings(time.Now()),
 	}
 	st := d.mesh.Stats()
-	s.Drops = api.Drops{Events: st.Events, Unsent: st.Unsent, Overflowed: st.Overflowed, Alien: st.Alien, NoOwner: st.NoOwner, Local: d.door.refused.Load()}
+	s.Drops = api.Drops{Events: st.Events, Unsent: st.Unsent, Overflowed: st.Overflowed, Replayed: st.Replayed, Alien: st.Alien, NoOwner: st.NoOwner, Local: d.door.refused.Load()}
 	s.Self = nodeStatus(peer.Record{Node: d.id.self, Up: true, Cores: runtime.NumCPU()})
 	s.Self.Self, s.Self.Expires = true, d.id.expires()
 	informed := d.links.connected()

@@ -92,6 +92,7 @@ type Drops struct {
 	Events     uint64 `json:"events"`
 	Unsent     uint64 `json:"unsent"`
 	Overflowed uint64 `json:"overflowed"`
+	Replayed   uint64 `json:"replayed"` // pings and initiations
 	Alien      uint64 `json:"alien"`
 	NoOwner    uint64 `json:"no_owner"`
 	Local      uint64 `json:"local"` // connections to the local socket, beyond a user's share
