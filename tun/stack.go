@@ -1,0 +1,246 @@
+package tun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+	wgtun "golang.zx2c4.com/wireguard/tun"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	gicmp "gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	gtcp "gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	gudp "gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+)
+
+const (
+	stackNIC   = 1
+	stackBatch = 128      // packets handed over at once
+	stackQueue = 4096     // packets waiting for the overlay: what TCP's windows of a few peers hold
+	stackRead  = 16 << 20 // the largest window offered to a peer, in bytes: 100 ms at 1.3 Gb/s
+	stackWrite = 16 << 20 // and the largest kept unacknowledged
+	stackIdle  = 212992   // both at first, as Linux has it
+	stackMTUv6 = header.IPv6MinimumMTU
+)
+
+// Stack is a network interface with TCP/IP inside the process: a program joins
+// the overlay by it without a kernel TUN, without privilege and unseen by the
+// rest of its host. It is the overlay's device on one side and a network to dial
+// and to listen on at the other. (wireguard's netstack hands over one packet at a
+// time and keeps TCP's windows small.)
+type Stack struct {
+	mtu    int
+	addrs  []netip.Addr
+	link   *channel.Endpoint
+	stack  *stack.Stack
+	events chan wgtun.Event
+	small  sync.Map        // netip.Addr → int: peers whose path carries less than mtu
+	anyLow atomic.Bool     // small was ever used
+	ctx    context.Context // ends at Close, and Read with it
+	cancel context.CancelFunc
+	once   sync.Once
+}
+
+var _ wgtun.Device = (*Stack)(nil)
+
+// NewStack returns a stack that has the given addresses and sends everything to
+// the overlay. An mtu of 0 means DefaultMTU. Close frees it.
+func NewStack(addrs []netip.Addr, mtu int) (*Stack, error) {
+	if mtu == 0 {
+		mtu = DefaultMTU
+	}
+	if mtu < stackMTUv6 || mtu > 65535 {
+		return nil, fmt.Errorf("tun: an MTU of %d for a userspace stack; %d to 65535 are allowed", mtu, stackMTUv6)
+	}
+	s := &Stack{
+		mtu: mtu, addrs: addrs, link: channel.New(stackQueue, uint32(mtu), ""),
+		events: make(chan wgtun.Event, 1),
+		stack: stack.New(stack.Options{
+			NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+			TransportProtocols: []stack.TransportProtocolFactory{gtcp.NewProtocol, gudp.NewProtocol, gicmp.NewProtocol4, gicmp.NewProtocol6},
+			HandleLocal:        true, // a program may talk to itself
+		}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stack.SetICMPLimit(rate.Inf) // the overlay's peers are known
+	if err := s.setUp(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.events <- wgtun.EventUp
+	return s, nil
+}
+
+func (s *Stack) setUp() error {
+	sack, autotune := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)
+	read := tcpip.TCPReceiveBufferSizeRangeOption{Min: gtcp.MinBufferSize, Default: stackIdle, Max: stackRead}
+	write := tcpip.TCPSendBufferSizeRangeOption{Min: gtcp.MinBufferSize, Default: stackIdle, Max: stackWrite}
+	cubic := tcpip.CongestionControlOption("cubic")
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &autotune, &read, &write, &cubic} {
+		if err := s.stack.SetTransportProtocolOption(gtcp.ProtocolNumber, o); err != nil {
+			return fmt.Errorf("tun: userspace stack: set %T: %s", o, err)
+		}
+	}
+	if err := s.stack.CreateNIC(stackNIC, s.link); err != nil {
+		return fmt.Errorf("tun: userspace stack: %s", err)
+	}
+	for _, a := range s.addrs {
+		at := tcpip.ProtocolAddress{Protocol: protocolOf(a), AddressWithPrefix: tcpip.AddrFromSlice(a.AsSlice()).WithPrefix()}
+		if err := s.stack.AddProtocolAddress(stackNIC, at, stack.AddressProperties{}); err != nil {
+			return fmt.Errorf("tun: userspace stack: address %v: %s", a, err)
+		}
+		all := header.IPv6EmptySubnet
+		if a.Is4() {
+			all = header.IPv4EmptySubnet
+		}
+		s.stack.AddRoute(tcpip.Route{Destination: all, NIC: stackNIC})
+	}
+	return nil
+}
+
+func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
+	if a.Is4() {
+		return ipv4.ProtocolNumber
+	}
+	return ipv6.ProtocolNumber
+}
+
+// Name implements tun.Device.
+func (s *Stack) Name() (string, error) { return "userspace", nil }
+
+// File implements tun.Device: there is none.
+func (s *Stack) File() *os.File { return nil }
+
+// Events implements tun.Device.
+func (s *Stack) Events() <-chan wgtun.Event { return s.events }
+
+// MTU implements tun.Device.
+func (s *Stack) MTU() (int, error) { return s.mtu, nil }
+
+// BatchSize implements tun.Device.
+func (s *Stack) BatchSize() int { return stackBatch }
+
+// Read implements tun.Device: what the stack sends, into the overlay.
+func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	n := 0
+	for n == 0 {
+		pkt := s.link.ReadContext(s.ctx)
+		if pkt == nil {
+			return 0, os.ErrClosed
+		}
+		for ; pkt != nil; pkt = s.link.Read() { // more only if it is there
+			size := 0
+			for _, part := range pkt.AsSlices() {
+				size += copy(bufs[n][offset+size:], part)
+			}
+			pkt.DecRef()
+			if s.tooBig(bufs[n][offset:][:size]) {
+				continue
+			}
+			sizes[n] = size
+			if n++; n == len(bufs) {
+				break
+			}
+		}
+	}
+	return n, nil
+}
+
+// Write implements tun.Device: what came from the overlay. It copies.
+func (s *Stack) Write(bufs [][]byte, offset int) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, os.ErrClosed
+	}
+	for _, b := range bufs {
+		ip := b[offset:]
+		if len(ip) == 0 {
+			continue
+		}
+		proto := header.IPv4ProtocolNumber
+		switch ip[0] >> 4 {
+		case 4:
+		case 6:
+			proto = header.IPv6ProtocolNumber
+		default:
+			continue // what is no IP is nobody's
+		}
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(ip)})
+		s.link.InjectInbound(proto, pkt)
+		pkt.DecRef()
+	}
+	return len(bufs), nil
+}
+
+// Close implements tun.Device: connections are reset and Read ends.
+func (s *Stack) Close() error {
+	s.once.Do(func() {
+		s.cancel()
+		s.stack.Destroy()
+		s.link.Close()
+		close(s.events)
+	})
+	return nil
+}
+
+// Addrs returns the stack's addresses, in the order they were given.
+func (s *Stack) Addrs() []netip.Addr { return s.addrs }
+
+// DialTCP connects to an address of the overlay.
+func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	c, err := gonet.DialContextTCP(ctx, s.stack, full(to), protocolOf(to.Addr()))
+	if err != nil {
+		return nil, fmt.Errorf("tun: dial %v: %w", to, err)
+	}
+	return c, nil
+}
+
+// Dial is DialTCP for those who have a net.Dialer's kind of address: tcp, tcp4 or
+// tcp6, and a literal IP.
+func (s *Stack) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+	default:
+		return nil, fmt.Errorf("tun: dial %s %s: %w", network, addr, errors.ErrUnsupported)
+	}
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("tun: dial %s: %w", addr, err)
+	}
+	return s.DialTCP(ctx, to)
+}
+
+// ListenTCP accepts connections to an address of the stack; port 0 takes a free
+// one.
+func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
+	l, err := gonet.ListenTCP(s.stack, full(at), protocolOf(at.Addr()))
+	if err != nil {
+		return nil, fmt.Errorf("tun: listen on %v: %w", at, err)
+	}
+	return l, nil
+}
+
+// ListenUDP opens a UDP socket at an address of the stack.
+func (s *Stack) ListenUDP(at netip.AddrPort) (net.PacketConn, error) {
+	local := full(at)
+	c, err := gonet.DialUDP(s.stack, &local, nil, protocolOf(at.Addr()))
+	if err != nil {
+		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, err)
+	}
+	return c, nil
+}
+
+func full(a netip.AddrPort) tcpip.FullAddress {
+	return tcpip.FullAddress{NIC: stackNIC, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
+}
