@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// Close ends the engine: it refuses new operations, waits until everything that
+// was sent has been taken, says goodbye to all peers and waits for their answer.
+// When ctx ends before, it returns its error; the engine is closed all the same.
+func (e *Engine) Close(ctx context.Context) error {
+	e.gate.lock()
+	if e.closed {
+		e.gate.unlock()
+		return ErrClosed
+	}
+	e.closed = true
+	var err error
+	if e.started {
+		if err = e.until(ctx, e.drained); err == nil {
+			for _, p := range e.peers {
+				if p.state == up && p.proc != e.self && !p.saidBye {
+					e.sayBye(p)
+				}
+			}
+			err = e.until(ctx, e.parted)
+		}
+	}
+	e.stop()
+	e.gate.unlock()
+	e.unequip()
+	return err
+}
+
+// until moves things until a condition holds or ctx ends.
+func (e *Engine) until(ctx context.Context, holds func() bool) error {
+	wait := 20 * time.Microsecond
+	for {
+		e.glance()
+		if holds() {
+			return nil
+		}
+		e.gate.unlock()
+		select {
+		case <-ctx.Done():
+			e.gate.lock()
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		if wait < time.Millisecond {
+			wait *= 2
+		}
+		e.gate.lock()
+	}
+}
+
+// drained reports whether nothing waits to be sent or fetched.
+func (e *Engine) drained() bool {
+	for _, p := range e.peers {
+		if p.blocked.first != nil || p.streams.first != nil || p.posts.first != nil {
+			return false
+		}
+		for _, c := range p.conns {
+			if c.out.first != nil {
+				return false
+			}
+		}
+	}
+	for _, chunk := range e.requests.chunks {
+		for i := range chunk {
+			if r := &chunk[i]; r.kind == sendRequest && (r.state == announced || r.state == moving) && r.peer != e.self {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// parted reports whether no peer is connected any more.
+func (e *Engine) parted() bool {
+	for _, p := range e.peers {
+		if p.state == up && p.proc != e.self {
+			return false
+		}
+	}
+	return true
+}
+
+// stop ends all waiting and closes all links.
+func (e *Engine) stop() {
+	e.stopped = true
+	if e.cfg.Hub != nil {
+		e.cfg.Hub.remove(e)
+	}
+	e.halt()
+	for _, p := range e.peers {
+		for _, c := range p.conns {
+			c.wire.close()
+		}
+		p.conns = nil
+		if p.state == up && p.proc != e.self {
+			p.state, p.err = departed, ErrClosed
+		}
+	}
+	for nonce, p := range e.parties {
+		delete(e.parties, nonce)
+		p.end()
+	}
+	e.fast, e.output, e.ready = nil, nil, nil
+	for e.parked != nil {
+		e.unpark(e.parked)
+	}
+	for _, chunk := range e.requests.chunks {
+		for i := range chunk {
+			if r := &chunk[i]; r.ended != nil {
+				close(r.ended)
+				r.ended = nil
+			}
+		}
+	}
+	e.change()
+	e.bell.ring()
+	e.bell.kick()
+}

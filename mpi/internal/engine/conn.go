@@ -1,0 +1,271 @@
+package engine
+
+import "errors"
+
+// conn is one link to a peer; with several links a peer has several.
+type conn struct {
+	e       *Engine
+	peer    *peer
+	wire    wire
+	pull    puller // nil: memory cannot be read across
+	piece   int    // largest payload of a data frame
+	swapped bool   // the peer's byte order is the other one
+	out     frames // what the wire has not taken yet
+	in      inbound
+	listed  bool // in the engine's list of links with output
+	bye     bool // the peer has said goodbye on it
+	broken  bool
+	err     error
+}
+
+// wire moves the bytes of frames. Its methods are called with the engine held
+// and do not block.
+type wire interface {
+	// write takes the bytes of a frame, which is hdr and then payload, from
+	// offset off on, and returns how many it took: any number if it is a stream,
+	// all or none otherwise.
+	write(hdr, payload []byte, off int) (int, error)
+	// poll gives what has come to c and reports whether anything has.
+	poll(c *conn) (bool, error)
+	// close ends the link at once.
+	close()
+}
+
+// puller is a wire whose ends can read each other's memory. A message is known
+// by its sender's name for it.
+type puller interface {
+	expose(name uint64, data []byte) (addr uint64)
+	conceal(name uint64)
+	pull(name, addr uint64, off int, dst []byte) error
+}
+
+// errNoPull is how pull fails if the system does not let it.
+var errNoPull = errors.New("engine: cannot read the peer's memory")
+
+// frame is one that waits for its wire.
+type frame struct {
+	hdr     [longHeader]byte
+	size    int // of the header
+	off     int // bytes that the wire has taken
+	kind    kind
+	owned   bool // payload is ours
+	payload []byte
+	req     *request // whose data it is
+	done    func(*Op, error)
+	next    *frame
+}
+
+// frames is a queue of frames.
+type frames struct{ first, last *frame }
+
+func (l *frames) push(f *frame) {
+	if l.last == nil {
+		l.first = f
+	} else {
+		l.last.next = f
+	}
+	l.last = f
+}
+
+func (l *frames) pop() *frame {
+	f := l.first
+	if l.first = f.next; l.first == nil {
+		l.last = nil
+	}
+	f.next = nil
+	return f
+}
+
+// rail is the link that messages of a context and tag take.
+func (p *peer) rail(c Context, tag int32) *conn {
+	if len(p.conns) == 1 {
+		return p.conns[0]
+	}
+	h := (uint64(c)<<32 | uint64(uint32(tag))) * 0x9E3779B97F4A7C15
+	return p.conns[h>>32%uint64(len(p.conns))]
+}
+
+// control sends a frame without payload; not to a peer that is gone.
+func (e *Engine) control(p *peer, h *header) {
+	if p.state == up && !p.saidBye {
+		e.write(p.conns[0], h, nil, nil)
+	}
+}
+
+// write sends a frame, now or when the wire takes it. The payload is borrowed
+// until sent is called for r.
+func (e *Engine) write(c *conn, h *header, payload []byte, r *request) {
+	n := 0
+	size := h.encode(&e.hdr)
+	if c.out.first == nil && !c.broken {
+		n = e.writeNow(c, e.hdr[:size], payload)
+		if n == size+len(payload) {
+			if r != nil {
+				e.sent(r, h.kind)
+			}
+			return
+		}
+	}
+	f := e.newFrame(c, h, payload, n)
+	f.req = r
+	c.out.push(f)
+}
+
+// writeCopy is write of a small payload that is borrowed during the call only.
+func (e *Engine) writeCopy(c *conn, h *header, payload []byte) {
+	size := h.encode(&e.hdr)
+	n := e.writeNow(c, e.hdr[:size], payload)
+	if n == size+len(payload) {
+		return
+	}
+	own := e.buffers.get(len(payload))
+	copy(own, payload)
+	f := e.newFrame(c, h, own, n)
+	f.owned = true
+	c.out.push(f)
+}
+
+// writeNow offers a frame to the wire.
+func (e *Engine) writeNow(c *conn, hdr, payload []byte) int {
+	n, err := c.wire.write(hdr, payload, 0)
+	if err != nil {
+		e.breakLink(c, err)
+	}
+	return n
+}
+
+// newFrame takes a frame from the free ones, for the rest of what e.hdr has the
+// header of.
+func (e *Engine) newFrame(c *conn, h *header, payload []byte, off int) *frame {
+	f := e.freeFrames
+	if f == nil {
+		f = new(frame)
+	} else {
+		e.freeFrames = f.next
+	}
+	*f = frame{hdr: e.hdr, size: h.kind.size(), off: off, kind: h.kind, payload: payload}
+	if c != nil && !c.listed {
+		c.listed = true
+		e.output = append(e.output, c)
+	}
+	return f
+}
+
+// freeFrame gives a frame back after it was sent, or will not be.
+func (e *Engine) freeFrame(f *frame) {
+	if f.owned {
+		e.buffers.put(f.payload)
+	}
+	*f = frame{next: e.freeFrames}
+	e.freeFrames = f
+}
+
+// flush offers the wire of a link what waits for it, and then pieces of large
+// messages. It reports whether the wire took anything.
+func (e *Engine) flush(c *conn) bool {
+	any := false
+	for !c.broken {
+		f := c.out.first
+		if f == nil {
+			e.stream(c)
+			if c.out.first == nil {
+				break
+			}
+			continue
+		}
+		n, err := c.wire.write(f.hdr[:f.size], f.payload, f.off)
+		if err != nil {
+			e.breakLink(c, err)
+			break
+		}
+		any = any || n > 0
+		if f.off += n; f.off < f.size+len(f.payload) {
+			break
+		}
+		c.out.pop()
+		e.written(f, nil)
+	}
+	return any
+}
+
+// written tells who waits for it that a frame is with the wire.
+func (e *Engine) written(f *frame, err error) {
+	if f.req != nil && err == nil {
+		e.sent(f.req, f.kind)
+	}
+	if f.done != nil {
+		e.deferred = append(e.deferred, deferred{done: f.done, err: err})
+	}
+	e.freeFrame(f)
+}
+
+// flushAll flushes the links that have output.
+func (e *Engine) flushAll() bool {
+	any := false
+	for i := 0; i < len(e.output); {
+		c := e.output[i]
+		any = e.flush(c) || any
+		if c.out.first != nil && !c.broken {
+			i++
+			continue
+		}
+		c.listed = false
+		last := len(e.output) - 1
+		e.output[i] = e.output[last]
+		e.output[last] = nil
+		e.output = e.output[:last]
+	}
+	return any
+}
+
+// breakLink notes that a link does not work any more. What follows from that
+// happens when the engine is left or polled: callers are in the middle of
+// something.
+func (e *Engine) breakLink(c *conn, err error) {
+	if !c.broken {
+		c.broken, c.err = true, err
+		e.breaking = append(e.breaking, c)
+	}
+}
+
+// incoming gives a wire's bytes to a link: as much of p as makes whole frames
+// and the beginning of one. It returns how much it took.
+func (e *Engine) incoming(c *conn, p []byte, within bool) (took int, in bool, err error) {
+	for {
+		if within {
+			n := min(c.in.left(), len(p)-took)
+			c.in.fill(p[took : took+n])
+			if took += n; c.in.left() > 0 {
+				return took, true, nil
+			}
+			if err := e.complete(c); err != nil {
+				return took, false, err
+			}
+		}
+		n, err := c.in.h.decode(p[took:])
+		if n == 0 || err != nil {
+			return took, false, err
+		}
+		took += n
+		if err := e.begin(c); err != nil {
+			return took, false, err
+		}
+		within = true
+	}
+}
+
+// packet gives a link one whole frame.
+func (e *Engine) packet(c *conn, p []byte) error {
+	n, err := c.in.h.decode(p)
+	if err != nil {
+		return err
+	}
+	if n == 0 || len(p)-n != int(c.in.h.n) {
+		return errViolation
+	}
+	if err := e.begin(c); err != nil {
+		return err
+	}
+	c.in.fill(p[n:])
+	return e.complete(c)
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+)
+
+var errTest = errors.New("test")
+
+func testFail(t *testing.T, newWorld maker) {
+	told := make(chan Proc, 4)
+	es := newWorld(t, 3, func(c *Config) {
+		if c.Self == 0 {
+			c.OnFailure = func(p Proc, _ error) { told <- p }
+		}
+	})
+	e := es[0]
+	send(t, e, 1, 1, nil)
+	send(t, es[1], 0, 7, pattern(5, 0)) // what has come stays
+	if _, err := e.Probe(1, world, 7); err != nil {
+		t.Fatal(err)
+	}
+	named := irecv(t, e, 1, 1, make([]byte, 8))
+	wild := irecv(t, e, AnyProc, 2, make([]byte, 8))
+	out := isend(t, e, 1, 1, make([]byte, 1<<20))
+	e.Fail(1, errTest)
+	if p := <-told; p != 1 {
+		t.Errorf("told of %d", p)
+	}
+	for _, id := range []ID{named, out} {
+		if _, err := e.Wait(id); !errors.Is(err, ErrProcFailed{1, errTest}) || !errors.Is(err, errTest) {
+			t.Errorf("got %v", err)
+		}
+	}
+	for range 2 {
+		if _, err := e.Wait(wild); err != (ErrProcFailedPending{1}) {
+			t.Errorf("got %v, want it pending", err)
+		}
+	}
+	if _, err := e.Recv(&RecvArgs{From: AnyProc, Context: world, Tag: 3}); !errors.As(err, &ErrProcFailed{}) {
+		t.Errorf("blocking receive from any: %v", err)
+	}
+	if err := e.Send(&SendArgs{To: 1, Context: world}); !errors.As(err, &ErrProcFailed{}) {
+		t.Errorf("send: %v", err)
+	}
+	if _, err := e.Recv(&RecvArgs{From: 1, Context: world, Tag: 1}); !errors.As(err, &ErrProcFailed{}) {
+		t.Errorf("receive: %v", err)
+	}
+	if got, _ := recv(t, e, 1, 7, 5); len(got) != 5 {
+		t.Errorf("what had come is lost")
+	}
+	e.Acknowledge(world)
+	send(t, es[2], 0, 2, pattern(8, 0))
+	if st := wait(t, e, wild); st.Source != 2 || st.Bytes != 8 {
+		t.Errorf("after acknowledgement: %+v", st)
+	}
+}
+
+func testRevoke(t *testing.T, newWorld maker) {
+	es := newWorld(t, 2)
+	const c = Context(3)
+	for _, e := range es {
+		e.OpenContext(c, []Proc{0, 1})
+	}
+	in, err := es[0].Irecv(&RecvArgs{From: 1, Context: c, Buf: make([]byte, 9)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := es[0].Isend(&SendArgs{To: 1, Context: c, Data: make([]byte, 1<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := es[1].Probe(0, c, 0); err != nil { // the other side has heard of the message
+		t.Fatal(err)
+	}
+	es[0].Revoke(c, errTest)
+	for _, id := range []ID{in, out} {
+		if _, err := es[0].Wait(id); !errors.Is(err, errTest) {
+			t.Errorf("got %v, want %v", err, errTest)
+		}
+	}
+	if err := es[0].Send(&SendArgs{To: 1, Context: c}); !errors.Is(err, errTest) {
+		t.Errorf("send: got %v", err)
+	}
+	// It has not heard of the revocation and asks for the data.
+	if _, err := es[1].Recv(&RecvArgs{From: 0, Context: c, Buf: make([]byte, 1<<20)}); !errors.Is(err, ErrRefused) {
+		t.Errorf("receive: got %v, want %v", err, ErrRefused)
+	}
+	send(t, es[0], 1, 1, nil) // other contexts live on
+	recv(t, es[1], 0, 1, 0)
+}
+
+func testLeave(t *testing.T, newWorld maker) {
+	es := newWorld(t, 2)
+	send(t, es[0], 1, 1, pattern(4, 0))
+	recv(t, es[1], 0, 1, 4)
+	send(t, es[0], 1, 2, pattern(4, 0))
+	closed := make(chan error)
+	go func() { closed <- es[0].Close(t.Context()) }()
+	// What was sent before is received; what is asked of it then fails.
+	recv(t, es[1], 0, 2, 4)
+	if _, err := es[1].Recv(&RecvArgs{From: 0, Context: world, Tag: 3}); !errors.As(err, &ErrProcFailed{}) {
+		t.Errorf("receive from who has left: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := es[0].Send(&SendArgs{To: 1, Context: world}); !errors.Is(err, ErrClosed) {
+		t.Errorf("send: got %v, want %v", err, ErrClosed)
+	}
+}

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// errPeerClosed is how a link ends that the other side has closed without
+// goodbye.
+var errPeerClosed = errors.New("engine: closed by the peer")
+
+// errTaken is why a link is not taken: there is one already.
+var errTaken = errors.New("engine: there is a link already")
+
+// mostLinks bounds the connections to one peer.
+const mostLinks = 16
+
+// reach makes a link to a peer, by a goroutine, unless there is one.
+func (e *Engine) reach(p *peer) {
+	if p.state != unknown || p.proc == e.self || !e.started || e.stopped {
+		return
+	}
+	p.state = connecting
+	e.tasks.Add(1)
+	go e.connect(p)
+}
+
+// connect makes a link to a peer, or fails the peer. It ends when the engine
+// does.
+func (e *Engine) connect(p *peer) {
+	defer e.tasks.Done()
+	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.Patience)
+	defer cancel()
+	c, err := e.cardOf(ctx, p)
+	for wait := time.Millisecond; err == nil; wait = min(2*wait, 200*time.Millisecond) {
+		if err = e.try(ctx, p, c); err == nil {
+			return
+		}
+		if !retry(err) {
+			break
+		}
+		e.gate.lock()
+		done, changed := p.state != connecting, e.changed
+		e.gate.unlock()
+		if done { // it came to us
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			err = fmt.Errorf("no connection within %v: %w", e.cfg.Patience, err)
+			goto failed
+		}
+		err = nil
+	}
+failed:
+	e.gate.lock()
+	defer e.leave()
+	if p.state == connecting && !e.stopped {
+		e.fail(p, err)
+	}
+}
+
+// retry reports whether another try may be better than the last.
+func retry(err error) bool {
+	var soon errNotYet
+	return errors.As(err, &soon) || errors.Is(err, errTaken) || transient(err)
+}
+
+// cardOf finds a peer's card.
+func (e *Engine) cardOf(ctx context.Context, p *peer) (*card, error) {
+	e.gate.lock()
+	c := p.card
+	e.gate.unlock()
+	if c != nil {
+		return c, nil
+	}
+	if e.cfg.Resolve == nil {
+		return nil, errors.New("engine: nothing resolves cards")
+	}
+	text, err := e.cfg.Resolve(ctx, p.proc)
+	if err != nil {
+		return nil, fmt.Errorf("card: %w", err)
+	}
+	if c, err = parseCard(text); err != nil {
+		return nil, err
+	}
+	e.gate.lock()
+	p.card = c
+	e.gate.unlock()
+	return c, nil
+}
+
+// try makes a link by the best way there is.
+func (e *Engine) try(ctx context.Context, p *peer, c *card) error {
+	if e.cfg.Hub != nil && c.hub == e.cfg.Hub.id {
+		return e.cfg.Hub.join(e, c)
+	}
+	return e.dialPeer(ctx, p, c)
+}
+
+// procFor finds who a card's holder is in our table; at is its own number in
+// its job.
+func (e *Engine) procFor(c *card, at Proc) (*peer, bool) {
+	for _, p := range e.peers {
+		if p.card != nil && p.card.uid == c.uid {
+			return p, true
+		}
+	}
+	if c.job == e.me.card.job && at >= 0 && int(at) < e.cfg.Size && e.peers[at].card == nil {
+		return e.peers[at], true
+	}
+	return nil, false
+}
+
+// strangerFor is procFor that adds who is of another job. Such a process connects
+// because it was given our card; who it is its caller learns from its messages.
+func (e *Engine) strangerFor(c *card, at Proc) (*peer, bool) {
+	p, known := e.procFor(c, at)
+	if known || c.job == e.me.card.job || len(e.peers) >= e.cfg.Size+mostForeign {
+		return p, known
+	}
+	p = newPeer(Proc(len(e.peers)))
+	e.peers = append(e.peers, p)
+	e.change()
+	return p, true
+}
+
+// mostForeign bounds the processes of other jobs that connect by themselves.
+const mostForeign = 1 << 14
+
+// meet gives the engine a link within the process.
+func (e *Engine) meet(c *card, at Proc, w *heapWire) error {
+	e.gate.lock()
+	defer e.leave()
+	p, ok := e.strangerFor(c, at)
+	if !ok {
+		return errNotYet{}
+	}
+	if p.state != unknown && p.state != connecting || e.closed {
+		return errTaken
+	}
+	if p.card == nil {
+		p.card = c
+	}
+	l := &conn{e: e, peer: p, wire: w, pull: w, piece: 4 << 10, swapped: (c.arch^e.cfg.Arch)&bigEndian != 0}
+	most := mostFrame(heapSlots) - longHeader
+	e.attach(p, []*conn{l}, terms{eager: most, credit: credit{512 << 10, 1 << 12}, theirs: credit{512 << 10, 1 << 12}})
+	e.fast = append(e.fast, l)
+	return nil
+}
+
+// terms are what two ends of a link have agreed on.
+type terms struct {
+	eager  int    // largest message to send without asking
+	piece  int    // largest payload of a data frame
+	credit credit // what we may have waiting there
+	theirs credit // what it may have waiting here
+}
+
+// attach makes a peer reachable over links and sends what has waited for that.
+func (e *Engine) attach(p *peer, links []*conn, t terms) {
+	p.state, p.conns = up, links
+	p.eager, p.left, p.granted = t.eager, t.credit, t.theirs
+	if e.cfg.EagerLimit > 0 {
+		p.eager = min(e.cfg.EagerLimit, p.eager)
+	}
+	p.offered = false
+	for p.posts.first != nil {
+		f := p.posts.pop()
+		links[0].out.push(f)
+		if !links[0].listed {
+			links[0].listed = true
+			e.output = append(e.output, links[0])
+		}
+	}
+	e.unblock(p)
+	if e.driver != nil && e.driver.asleep {
+		e.bell.ring() // it has one more link to look at
+	}
+	e.change()
+}

@@ -1,0 +1,245 @@
+package engine
+
+// Isend begins to send. Small messages are on their way, or copied, when it
+// returns; the request must be completed by Wait or Test, or freed.
+func (e *Engine) Isend(a *SendArgs) (ID, error) {
+	e.gate.lock()
+	r, err := e.isend(a)
+	id := ID{}
+	if err == nil {
+		id = r.id()
+	}
+	e.leave()
+	return id, err
+}
+
+// Send sends and waits until Data may be used again.
+func (e *Engine) Send(a *SendArgs) error {
+	e.gate.lock()
+	if a.Done == nil && a.Mode != Synchronous {
+		if sent, err := e.sendNow(a); sent || err != nil {
+			e.leave()
+			return err
+		}
+	}
+	r, err := e.isend(a)
+	if err == nil {
+		_, err = e.await(r)
+	}
+	e.leave()
+	return err
+}
+
+// checkSend finds whom and in what to send.
+func (e *Engine) checkSend(a *SendArgs) (*peer, error) {
+	if e.closed {
+		return nil, ErrClosed
+	}
+	if a.Tag < 0 {
+		return nil, ErrTag
+	}
+	p, err := e.peerOf(a.To)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.gone(); err != nil {
+		return nil, err
+	}
+	d, err := e.domain(a.Context)
+	if err != nil {
+		return nil, err
+	}
+	return p, d.revoked
+}
+
+// sendNow sends a message without a request if nothing is in its way.
+func (e *Engine) sendNow(a *SendArgs) (sent bool, err error) {
+	p, err := e.checkSend(a)
+	if err != nil {
+		return false, err
+	}
+	if p.state != up || p.blocked.first != nil || !p.takes(len(a.Data)) || p.proc == e.self {
+		return false, nil
+	}
+	c := p.rail(a.Context, a.Tag)
+	if c.out.first != nil || c.broken {
+		return false, nil
+	}
+	h := header{kind: kindEager, n: uint32(len(a.Data)), ctx: a.Context, tag: a.Tag}
+	if len(p.conns) > 1 {
+		h.seq = p.sequence(a.Context)
+	}
+	p.left.bytes -= len(a.Data) + overhead
+	p.left.messages--
+	e.writeCopy(c, &h, a.Data)
+	return true, nil
+}
+
+// isend begins to send.
+func (e *Engine) isend(a *SendArgs) (*request, error) {
+	p, err := e.checkSend(a)
+	if err != nil {
+		return nil, err
+	}
+	r, err := e.newRequest(sendRequest)
+	if err != nil {
+		return nil, err
+	}
+	r.ctx, r.tag, r.peer, r.buf, r.done = a.Context, a.Tag, a.To, a.Data, a.Done
+	r.status = Status{Source: e.self, Tag: a.Tag, Bytes: int64(len(a.Data))}
+	r.total = len(a.Data)
+	if a.Mode == Synchronous {
+		r.flags = synchronous
+	}
+	switch {
+	case p.proc == e.self:
+		e.sendSelf(r)
+	case p.state == up && p.blocked.first == nil && p.takesOne():
+		e.launch(p, r)
+	default:
+		r.state = posted
+		p.blocked.push(r)
+		e.reach(p)
+	}
+	return r, nil
+}
+
+// launch sends a message, or announces it. There is credit for one more.
+func (e *Engine) launch(p *peer, r *request) {
+	h := header{kind: kindEager, n: uint32(len(r.buf)), ctx: r.ctx, tag: r.tag, seq: p.sequence(r.ctx)}
+	c := p.rail(r.ctx, r.tag)
+	whole := p.takes(len(r.buf))
+	p.left.messages--
+	if !whole {
+		e.announce(p, c, r, h)
+		return
+	}
+	p.left.bytes -= len(r.buf) + overhead
+	if r.flags&synchronous != 0 {
+		h.kind, h.x = kindSync, r.wire()
+		r.state = announced
+	} else {
+		r.state = moving
+	}
+	e.write(c, &h, r.buf, r)
+}
+
+// announce sends the header of a message, which the other side will fetch or
+// ask for.
+func (e *Engine) announce(p *peer, c *conn, r *request, h header) {
+	h.kind, h.n, h.x, h.y = kindRTS, 0, r.wire(), uint64(len(r.buf))
+	p.left.bytes -= overhead
+	r.state = announced
+	if c.pull != nil && len(r.buf) > 0 {
+		h.z = c.pull.expose(h.x, r.buf)
+		r.addr = h.z
+	}
+	e.write(c, &h, nil, nil)
+}
+
+// unblock sends what has waited for credit or a link.
+func (e *Engine) unblock(p *peer) {
+	for p.state == up && p.takesOne() {
+		r := p.blocked.first
+		if r == nil {
+			return
+		}
+		p.blocked.remove(r)
+		e.launch(p, r)
+	}
+}
+
+// cleared answers a clear to send: the data of a message may go.
+func (e *Engine) cleared(c *conn, h *header) {
+	r := e.named(h.x, sendRequest, announced, c.peer.proc)
+	if r == nil || h.z > uint64(len(r.buf)) {
+		e.control(c.peer, &header{kind: kindRefuse, flags: flagOurs, x: h.y})
+		return
+	}
+	e.conceal(r)
+	r.remote, r.total, r.moved = h.y, int(h.z), 0
+	if r.total == 0 {
+		e.end(r, nil)
+		return
+	}
+	r.state = moving
+	c.peer.streams.push(r)
+	for _, c := range c.peer.conns {
+		e.stream(c)
+	}
+}
+
+// stream sends the next piece of a large message over a link that is idle.
+// Whichever link is idle takes the next one: so links share a message in
+// proportion to what they carry.
+func (e *Engine) stream(c *conn) {
+	for c.out.first == nil && !c.broken {
+		p := c.peer
+		r := p.streams.first
+		if r == nil {
+			return
+		}
+		n := min(r.total-r.moved, c.piece)
+		h := header{kind: kindData, n: uint32(n), x: r.remote, y: uint64(r.moved)}
+		data := r.buf[r.moved : r.moved+n]
+		r.moved += n
+		p.streams.remove(r)
+		if r.moved < r.total {
+			p.streams.push(r) // behind the others: they take turns
+		}
+		r.pieces++
+		e.write(c, &h, data, r)
+	}
+}
+
+// sent is called when the last byte of a frame with a send's data is with the
+// link.
+func (e *Engine) sent(r *request, k kind) {
+	switch k {
+	case kindEager:
+		e.end(r, nil)
+	case kindData:
+		if r.pieces--; r.pieces == 0 && r.moved == r.total {
+			e.end(r, nil)
+		}
+	case kindSync: // its end is the answer
+	}
+}
+
+// matched is called when the other side says that it has taken a message.
+func (e *Engine) matched(c *conn, h *header) {
+	r := e.named(h.x, sendRequest, announced, c.peer.proc)
+	if r == nil {
+		return // revoked or failed in between
+	}
+	e.conceal(r)
+	e.end(r, nil)
+}
+
+// refused is called when the other side does not know a message any more.
+func (e *Engine) refused(c *conn, h *header) {
+	if h.flags&flagOurs != 0 {
+		if r := e.named(h.x, recvRequest, moving, c.peer.proc); r != nil {
+			e.abandon(r)
+			e.end(r, ErrRefused)
+		}
+		return
+	}
+	if r := e.named(h.x, sendRequest, announced, c.peer.proc); r != nil {
+		e.conceal(r)
+		e.end(r, ErrRefused)
+	}
+}
+
+// conceal takes back the other side's right to read a send's data.
+func (e *Engine) conceal(r *request) {
+	if r.addr == 0 {
+		return
+	}
+	r.addr = 0
+	if p := e.peers[r.peer]; len(p.conns) > 0 {
+		if c := p.rail(r.ctx, r.tag); c.pull != nil {
+			c.pull.conceal(r.wire())
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// system is what an engine has of Linux that is not all within one process.
+type system struct {
+	poll  *epoll // nil: there is a Hub
+	local localSystem
+}
+
+// epoll polls sockets and is the doorbell of an engine that has peers in other
+// processes. The driver sleeps at one epoll, the helper at a second that the
+// first is in, so that it can be woken alone.
+//
+// The system calls made while messages are awaited are raw: the Go scheduler is
+// not told of them, which costs more than they do. None of them blocks.
+type epoll struct {
+	fd, helper     int
+	bell, kickBell int // eventfds
+	sinks          []sink
+	sockets        []*tcpWire
+	turn           uint
+	yields         atomic.Uint32
+	events         [64]unix.EpollEvent
+
+	mu     sync.RWMutex // held for reading while a descriptor is in use without the engine held
+	closed bool         // guarded by mu
+}
+
+// sink is told what epoll has found out about its descriptor, and reports
+// whether that brought anything.
+type sink interface {
+	event(e *Engine, what uint32) bool
+}
+
+// equipSystem makes the doorbell of an engine that is not of a Hub.
+func (e *Engine) equipSystem() error {
+	b := &epoll{fd: -1, helper: -1, bell: -1, kickBell: -1}
+	if err := b.open(); err != nil {
+		b.closeAll()
+		return err
+	}
+	e.closers = append(e.closers, b.close)
+	e.poll, e.bell, e.ready = b, b, b
+	e.spins, e.yields = localSpins, manyYields
+	if runtime.NumCPU() == 1 {
+		e.spins = 0
+	}
+	return e.equipLocal()
+}
+
+// How long the driver polls in vain before it yields: some microseconds, since
+// who is to answer may need this very processor. Yielding to nobody costs little.
+const (
+	localSpins  = 100 // a poll of shared memory takes some 50 ns
+	socketSpins = 20  // and one of sockets ten times as long
+	manyYields  = 1000
+)
+
+func (b *epoll) open() (err error) {
+	for _, fd := range []*int{&b.fd, &b.helper} {
+		if *fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+			return err
+		}
+	}
+	for _, fd := range []*int{&b.bell, &b.kickBell} {
+		if *fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return err
+		}
+	}
+	for _, in := range [][2]int{{b.fd, b.bell}, {b.helper, b.kickBell}, {b.helper, b.fd}} {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(in[1])}
+		if err := unix.EpollCtl(in[0], unix.EPOLL_CTL_ADD, in[1], &ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close wakes who sleeps and closes everything.
+func (b *epoll) close() {
+	b.mu.RLock()
+	b.signal(b.bell)
+	b.signal(b.kickBell)
+	b.mu.RUnlock()
+	for !b.mu.TryLock() { // a sleeper may have taken the signal for another
+		b.ring()
+		b.kick()
+		runtime.Gosched()
+	}
+	b.closed = true
+	b.closeAll()
+	b.mu.Unlock()
+}
+
+func (b *epoll) closeAll() {
+	for _, fd := range []int{b.fd, b.helper, b.bell, b.kickBell} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+func (b *epoll) signal(fd int) { signalEvent(fd) }
+
+// signalEvent rings an eventfd.
+func signalEvent(fd int) {
+	one := uint64(1)
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
+}
+
+func drainEvent(fd int) {
+	var n uint64
+	_, _, _ = syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
+}
+
+func (b *epoll) ring() {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if !b.closed {
+		b.signal(b.bell)
+	}
+}
+
+func (b *epoll) kick() {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if !b.closed {
+		b.signal(b.kickBell)
+	}
+}
+
+func (b *epoll) wait(helper bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if b.closed {
+		return
+	}
+	var ev [2]unix.EpollEvent
+	fd := b.fd
+	if helper {
+		fd = b.helper
+	}
+	_, _ = unix.EpollWait(fd, ev[:], -1) // interrupted is as good as rung
+	drainEvent(b.bell)
+	if helper {
+		drainEvent(b.kickBell)
+	}
+}
+
+// yield lets other processes run, and now and then other goroutines of this one:
+// that wakes threads of ours, which then take the processor from who is to answer.
+func (b *epoll) yield() {
+	_, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	if b.yields.Add(1)%32 == 0 {
+		runtime.Gosched()
+	}
+}
+
+// Looking at the sockets is a system call, which takes as long as a message
+// through shared memory: with links of that kind it is done every so many polls
+// only. Before it sleeps the driver looks at everything.
+const (
+	pollSockets = 8   // with links through sockets
+	pollOthers  = 512 // without: only whether peers are alive is to be seen
+)
+
+// poll looks at descriptors.
+func (b *epoll) poll(e *Engine) bool {
+	b.turn++
+	if len(e.fast) > 0 && b.turn%pollOthers != 0 && (len(b.sockets) == 0 || b.turn%pollSockets != 0) {
+		return false
+	}
+	if len(b.sockets) > 0 && len(b.sockets) <= fewSockets && b.turn%pollOthers != 0 {
+		return b.pollEach(e)
+	}
+	return b.pollReady(e)
+}
+
+// fewSockets are as many as it is faster to read than to ask which can be read.
+const fewSockets = 2
+
+// pollEach reads every socket.
+func (b *epoll) pollEach(e *Engine) bool {
+	any := false
+	for _, w := range b.sockets {
+		if w.full {
+			return b.pollReady(e)
+		}
+		if w.event(e, unix.EPOLLIN) {
+			any = true
+		}
+	}
+	return any
+}
+
+// pollReady asks which descriptors something has happened to.
+func (b *epoll) pollReady(e *Engine) bool {
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), 0, 0, 0)
+	if errno != 0 {
+		return false
+	}
+	any := false
+	for i := range int(n) {
+		ev := &b.events[i]
+		if ev.Fd < int32(len(b.sinks)) {
+			if s := b.sinks[ev.Fd]; s != nil && s.event(e, ev.Events) {
+				any = true
+			}
+		}
+	}
+	return any
+}
+
+// add has a sink told about its descriptor.
+func (b *epoll) add(fd int, events uint32, s sink) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	if err := unix.EpollCtl(b.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		return err
+	}
+	if fd >= len(b.sinks) {
+		b.sinks = append(b.sinks, make([]sink, fd+1-len(b.sinks))...)
+	}
+	b.sinks[fd] = s
+	return nil
+}
+
+// change has a sink told of other events.
+func (b *epoll) change(fd int, events uint32) {
+	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	_ = unix.EpollCtl(b.fd, unix.EPOLL_CTL_MOD, fd, &ev)
+}
+
+// remove forgets a descriptor, which is about to be closed.
+func (b *epoll) remove(fd int) {
+	if fd < len(b.sinks) && b.sinks[fd] != nil {
+		b.sinks[fd] = nil
+		_ = unix.EpollCtl(b.fd, unix.EPOLL_CTL_DEL, fd, nil)
+	}
+}
+
+var (
+	_ bell   = (*epoll)(nil)
+	_ poller = (*epoll)(nil)
+)

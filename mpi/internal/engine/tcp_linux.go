@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	readBuffer = 32 << 10 // of each socket
+	mostCall   = 64 << 10 // bytes per system call: longer ones hold up the Go runtime when it wants to stop the world
+	pollReads  = 16       // reads of a socket before others get their turn
+)
+
+// tcpWire is a link over a nonblocking TCP socket that the Go runtime does not
+// know.
+type tcpWire struct {
+	system *epoll
+	c      *conn
+	fd     int
+	within bool // a frame has begun; see Engine.incoming
+	full   bool // the system takes nothing more; epoll will say when it does
+	end    int  // of what is in buf
+	buf    []byte
+	iov    [2]unix.Iovec
+}
+
+// wireOf makes a wire of a connection: with the socket itself if it is plain TCP
+// and the engine has a poller.
+func (e *Engine) wireOf(nc net.Conn) (wire, error) {
+	t, ok := nc.(*net.TCPConn)
+	if !ok || e.poll == nil {
+		_ = nc.SetDeadline(time.Time{})
+		return newNetWire(e, nc), nil
+	}
+	_ = t.SetNoDelay(true)
+	fd, err := takeDescriptor(t)
+	if err != nil {
+		return nil, err
+	}
+	nc.Close()
+	return &tcpWire{system: e.poll, fd: fd, buf: make([]byte, readBuffer)}, nil
+}
+
+// takeDescriptor returns a descriptor of a connection's nonblocking socket that
+// stays open when the connection is closed.
+func takeDescriptor(c syscall.Conn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var dup error
+	if err := raw.Control(func(old uintptr) { fd, dup = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3) }); err != nil {
+		return -1, err
+	}
+	return fd, dup
+}
+
+// roundTrip is how long the system thinks that an answer takes; zero if it does
+// not say.
+func roundTrip(nc net.Conn) time.Duration {
+	t, ok := nc.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var rtt time.Duration
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			rtt = time.Duration(info.Rtt) * time.Microsecond
+		}
+	})
+	return rtt
+}
+
+const inputEvents = unix.EPOLLIN | unix.EPOLLRDHUP
+
+func (w *tcpWire) plug(c *conn) error {
+	w.c = c
+	events := uint32(inputEvents)
+	if w.full {
+		events |= unix.EPOLLOUT
+	}
+	if err := w.system.add(w.fd, events, w); err != nil {
+		return err
+	}
+	w.system.sockets = append(w.system.sockets, w)
+	c.e.spins = min(c.e.spins, socketSpins)
+	return nil
+}
+
+func (w *tcpWire) write(hdr, payload []byte, off int) (int, error) {
+	done, total := 0, len(hdr)+len(payload)
+	for off+done < total && !w.full {
+		n, errno := w.writeSome(hdr, payload, off+done)
+		switch errno {
+		case 0:
+			done += n
+		case unix.EINTR:
+		case unix.EAGAIN:
+			w.full = true
+			if w.c != nil {
+				w.system.change(w.fd, inputEvents|unix.EPOLLOUT)
+			}
+		default:
+			return done, fmt.Errorf("write: %w", errno)
+		}
+	}
+	return done, nil
+}
+
+// writeSome is one system call.
+func (w *tcpWire) writeSome(hdr, payload []byte, off int) (int, syscall.Errno) {
+	k, room := 0, mostCall
+	if off < len(hdr) {
+		k = w.set(k, hdr[off:])
+		room -= len(hdr) - off
+		off = len(hdr)
+	}
+	if rest := payload[off-len(hdr):]; len(rest) > 0 {
+		k = w.set(k, rest[:min(len(rest), room)])
+	}
+	n, _, errno := syscall.RawSyscall(unix.SYS_WRITEV, uintptr(w.fd), uintptr(unsafe.Pointer(&w.iov[0])), uintptr(k))
+	w.iov = [2]unix.Iovec{}
+	return int(n), errno
+}
+
+// set makes the k-th vector that of p.
+func (w *tcpWire) set(k int, p []byte) int {
+	w.iov[k].Base = unsafe.SliceData(p)
+	w.iov[k].SetLen(len(p))
+	return k + 1
+}
+
+// event is called when epoll has found something about the socket.
+func (w *tcpWire) event(e *Engine, what uint32) bool {
+	if w.c.broken {
+		return false
+	}
+	if what&unix.EPOLLOUT != 0 && w.full {
+		w.full = false
+		w.system.change(w.fd, inputEvents)
+	}
+	if what&^unix.EPOLLOUT == 0 {
+		return true
+	}
+	did, err := w.poll(w.c)
+	if err != nil {
+		e.breakLink(w.c, err)
+	}
+	return did
+}
+
+// poll reads what has come. Links that epoll watches are not polled otherwise.
+func (w *tcpWire) poll(c *conn) (bool, error) {
+	for i := range pollReads {
+		n, all, err := w.read(c.e)
+		switch {
+		case err == unix.EAGAIN:
+			return i > 0, nil
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return i > 0, err
+		case n < all || w.c.broken || w.c.peer.state != up:
+			return true, nil
+		}
+	}
+	return true, nil
+}
+
+// errStreamEnd is how a socket ends that the peer has closed.
+var errStreamEnd = errors.New("end of stream")
+
+// read makes one system call and gives the engine what came, out of all that
+// could have. The rest of a payload goes where it belongs, without a copy; what
+// follows it, into the buffer.
+func (w *tcpWire) read(e *Engine) (n, all int, err error) {
+	in := &w.c.in
+	var direct []byte
+	k := 0
+	if w.within && w.end == 0 {
+		if s := in.space(); len(s) > 0 {
+			direct = s[:min(len(s), in.left(), mostCall)]
+			k = w.set(0, direct)
+		}
+	}
+	if len(direct) == in.left() || len(direct) == 0 { // only the end of a payload is followed by something else
+		k = w.set(k, w.buf[w.end:])
+		all = len(w.buf) - w.end
+	}
+	all += len(direct)
+	got, _, errno := syscall.RawSyscall(unix.SYS_READV, uintptr(w.fd), uintptr(unsafe.Pointer(&w.iov[0])), uintptr(k))
+	w.iov = [2]unix.Iovec{}
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+		return 0, all, errno
+	case errno != 0:
+		return 0, all, fmt.Errorf("read: %w", errno)
+	case got == 0:
+		return 0, all, fmt.Errorf("%w: %w", errPeerClosed, errStreamEnd)
+	}
+	n = int(got)
+	inPlace := min(n, len(direct))
+	in.got += inPlace
+	w.end += n - inPlace
+	if w.within && in.left() > 0 && w.end == 0 {
+		return n, all, nil
+	}
+	took, within, err := e.incoming(w.c, w.buf[:w.end], w.within)
+	if err != nil {
+		return n, all, err
+	}
+	w.within = within
+	w.end = copy(w.buf, w.buf[took:w.end])
+	return n, all, nil
+}
+
+func (w *tcpWire) close() {
+	if w.fd < 0 {
+		return
+	}
+	if w.c != nil {
+		w.system.remove(w.fd)
+		// A copy: the list may be being read.
+		w.system.sockets = slices.DeleteFunc(slices.Clone(w.system.sockets), func(o *tcpWire) bool { return o == w })
+	}
+	unix.Close(w.fd)
+	w.fd = -1
+}

@@ -1,0 +1,331 @@
+package engine
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// gate is the engine's lock. The driver holds it nearly always, so others say
+// that they want it, and it makes way.
+type gate struct {
+	mu   sync.Mutex
+	want atomic.Int32
+}
+
+func (g *gate) lock() {
+	if g.mu.TryLock() {
+		return
+	}
+	g.want.Add(1)
+	for range 200 {
+		if g.mu.TryLock() {
+			g.want.Add(-1)
+			return
+		}
+	}
+	g.mu.Lock()
+	g.want.Add(-1)
+}
+
+func (g *gate) unlock() { g.mu.Unlock() }
+
+// makeWay lets those in who want to.
+func (g *gate) makeWay() {
+	if g.want.Load() == 0 {
+		return
+	}
+	g.mu.Unlock()
+	for i := 0; i < 100 && g.want.Load() > 0; i++ {
+		runtime.Gosched()
+	}
+	g.mu.Lock()
+}
+
+// leave ends what a caller did with the engine held.
+func (e *Engine) leave() {
+	e.settle()
+	if e.pulls.first != nil && e.driver != nil && e.driver.asleep {
+		e.bell.ring() // reading across needs somebody who is awake
+	}
+	e.gate.unlock()
+}
+
+// settle does what was put off: callbacks, and what follows from broken links.
+func (e *Engine) settle() {
+	for !e.working && (e.ending.first != nil || e.putOff() || len(e.breaking) > 0) {
+		e.work()
+		for len(e.breaking) > 0 {
+			c := e.breaking[0]
+			e.breaking = e.breaking[1:]
+			e.broke(c)
+		}
+	}
+}
+
+// waiter is a goroutine that waits for requests or for a message to arrive.
+type waiter struct {
+	wake   chan struct{} // size 1: at most one wake-up is on its way, see fire
+	fired  bool          // it has something to look at
+	parked bool          // it is in the engine's list of those that do not drive
+	asleep bool          // it drives, and sleeps
+	next   *waiter
+}
+
+// fire tells a waiter that it has something to look at.
+func (e *Engine) fire(w *waiter) {
+	if w.fired {
+		return
+	}
+	w.fired = true
+	switch {
+	case w.parked:
+		e.unpark(w)
+	case w.asleep:
+		e.bell.ring()
+	}
+}
+
+// unpark wakes a parked waiter.
+func (e *Engine) unpark(w *waiter) {
+	for l := &e.parked; *l != nil; l = &(*l).next {
+		if *l == w {
+			*l = w.next
+			break
+		}
+	}
+	w.next, w.parked = nil, false
+	w.wake <- struct{}{}
+}
+
+func (e *Engine) newWaiter() *waiter {
+	w := e.waiters
+	if w == nil {
+		return &waiter{wake: make(chan struct{}, 1)}
+	}
+	e.waiters = w.next
+	w.next, w.fired = nil, false
+	return w
+}
+
+func (e *Engine) freeWaiter(w *waiter) {
+	w.next = e.waiters
+	e.waiters = w
+}
+
+// block waits until w is fired: as driver if nobody else is.
+func (e *Engine) block(w *waiter) {
+	e.settle()
+	for !w.fired {
+		if e.closed && e.stopped {
+			return
+		}
+		if e.driver == nil || e.driver == &e.helper {
+			e.driver = w
+			e.drive(w)
+			e.resign()
+			return
+		}
+		w.parked = true
+		w.next = e.parked
+		e.parked = w
+		e.gate.unlock()
+		<-w.wake
+		e.gate.lock()
+	}
+}
+
+// resign passes the role of driver on. If nobody waits, the helper will notice.
+func (e *Engine) resign() {
+	e.driver = nil
+	e.turns++
+	if w := e.parked; w != nil {
+		e.unpark(w)
+	} else if e.helperRests {
+		e.helperRests = false
+		e.callHelper()
+	}
+}
+
+// drive polls until w is fired or another driver has taken over.
+func (e *Engine) drive(w *waiter) {
+	if e.asleep.Load() != 0 {
+		e.asleep.Store(0)
+		if e.helper.asleep {
+			e.bell.kick() // it would sleep on, and nobody would ring for it
+		}
+	}
+	idle := 0
+	for !w.fired && e.driver == w && !e.stopped {
+		if e.progress() {
+			idle = 0
+		} else {
+			idle++
+		}
+		e.gate.makeWay()
+		if idle < e.spins {
+			if idle&31 == 31 {
+				e.gate.unlock()
+				runtime.Gosched()
+				e.gate.lock()
+			}
+			continue
+		}
+		if idle < e.spins+e.yields {
+			e.gate.unlock()
+			e.bell.yield()
+			e.gate.lock()
+			continue
+		}
+		e.sleep(w)
+		idle = e.spins
+	}
+}
+
+// sleep waits for a doorbell. The flag goes up before the last look, so that who
+// sends after it rings.
+func (e *Engine) sleep(w *waiter) {
+	if e.driver != w || w.fired {
+		return
+	}
+	e.asleep.Store(1)
+	w.asleep = true
+	if !e.progress() && !w.fired && !e.stopped {
+		e.gate.unlock()
+		e.bell.wait(w == &e.helper)
+		e.gate.lock()
+	}
+	w.asleep = false
+	switch {
+	case e.driver == w:
+		e.asleep.Store(0)
+	case e.driver == nil && !e.stopped: // somebody came and went
+		e.driver = w
+	case e.driver != nil && e.driver.asleep:
+		e.bell.ring() // it may have been for the other
+	}
+}
+
+// progress moves everything that can be moved, and reports whether anything was.
+func (e *Engine) progress() bool {
+	any := false
+	for _, c := range e.fast {
+		if c.broken {
+			continue
+		}
+		did, err := c.wire.poll(c)
+		if err != nil {
+			e.breakLink(c, err)
+		}
+		any = any || did
+	}
+	if e.ready != nil && e.ready.poll(e) {
+		any = true
+	}
+	if len(e.output) > 0 && e.flushAll() {
+		any = true
+	}
+	if e.pulls.first != nil && e.pullAll() {
+		any = true
+	}
+	if len(e.leavers) > 0 {
+		e.seeOff()
+	}
+	e.settle()
+	return any
+}
+
+// await waits for a request and collects it. If it was warned of a failure it
+// stays.
+func (e *Engine) await(r *request) (Status, error) {
+	if r.state == complete {
+		return e.collect(r)
+	}
+	for r.state != complete && r.flags&warned == 0 && !e.stopped { // it may match after a warning, before we look
+		if r.waiter != nil {
+			return Status{}, ErrBusy
+		}
+		id := r.id()
+		w := e.newWaiter()
+		r.waiter = w
+		e.block(w)
+		e.freeWaiter(w)
+		if e.lookup(id) != r {
+			return Status{}, ErrRequest // freed meanwhile
+		}
+		r.waiter = nil
+	}
+	return e.result(r)
+}
+
+// result is what Wait returns for a request that is complete, or was warned, or
+// that the engine's end has overtaken.
+func (e *Engine) result(r *request) (Status, error) {
+	switch {
+	case r.state == complete:
+		return e.collect(r)
+	case r.flags&warned != 0:
+		return Status{}, r.err
+	}
+	return Status{}, ErrClosed
+}
+
+// Wait waits for the end of a request and frees it. If it returns an
+// ErrProcFailedPending the request stays valid.
+func (e *Engine) Wait(id ID) (Status, error) {
+	if id == (ID{}) {
+		return empty, nil
+	}
+	e.gate.lock()
+	defer e.leave()
+	r := e.lookup(id)
+	if r == nil || r.flags&detached != 0 {
+		return Status{}, ErrRequest
+	}
+	return e.await(r)
+}
+
+// Test is Wait that does not wait: done is false if the request goes on.
+func (e *Engine) Test(id ID) (st Status, done bool, err error) {
+	if id == (ID{}) {
+		return empty, true, nil
+	}
+	e.gate.lock()
+	defer e.leave()
+	r := e.lookup(id)
+	if r == nil || r.flags&detached != 0 {
+		return Status{}, true, ErrRequest
+	}
+	if !r.over() {
+		e.glance()
+		if !r.over() {
+			return Status{}, e.stopped, e.closedError()
+		}
+	}
+	st, err = e.result(r)
+	return st, true, err
+}
+
+func (r *request) over() bool { return r.state == complete || r.flags&warned != 0 }
+
+func (e *Engine) closedError() error {
+	if e.stopped {
+		return ErrClosed
+	}
+	return nil
+}
+
+// glance polls once, unless somebody does anyway.
+func (e *Engine) glance() {
+	if e.driver == nil || e.driver == &e.helper || e.driver.asleep {
+		e.progress()
+		e.turns++
+	}
+}
+
+// Poll moves what can be moved.
+func (e *Engine) Poll() {
+	e.gate.lock()
+	e.glance()
+	e.leave()
+}
