@@ -1,0 +1,93 @@
+package mpi
+
+import "github.com/meshmpi/meshmpi/mpi/internal/engine"
+
+// The collective operations of MPI 4.1 chapter 6. Each has three forms: Bcast
+// blocks, Ibcast begins it and returns a Request, BcastInit sets it up to be
+// begun many times. All ranks call the same one with the same root, operation
+// and sizes. A nil send buffer means that the input is in the receive buffer
+// already, at this rank's place (MPI_IN_PLACE).
+//
+// Sizes follow from the slices: Gather's receive buffer holds Size() times as
+// much as the send buffer, and so on; where they do not fit each other the call
+// fails with ErrCount before anything is sent.
+
+// prepared makes a run of one collective operation, or says what is wrong with
+// its arguments.
+type prepared func(op string) (*run, error)
+
+// do runs an operation to its end.
+func (c *Comm) do(op string, prepare prepared) error {
+	if c != nil && c.ctx != nil {
+		r, err := c.start(op, prepare)
+		if err != nil {
+			return err
+		}
+		_, err = r.wait(op, c.ctx)
+		return err
+	}
+	r, err := c.prepare(op, prepare)
+	if err != nil {
+		return err
+	}
+	if err := r.wait(); err != nil {
+		return c.wrap(op, -1, err)
+	}
+	return nil
+}
+
+// start begins an operation.
+func (c *Comm) start(op string, prepare prepared) (Request, error) {
+	r, err := c.prepare(op, prepare)
+	if err != nil {
+		return Request{}, err
+	}
+	return c.launch(op, r)
+}
+
+// launch begins a run that the caller will not wait for here.
+func (c *Comm) launch(op string, r *run) (Request, error) {
+	c.running.Add(1)
+	r.running = &c.running
+	id := r.begin()
+	if id == (engine.ID{}) {
+		return Request{}, c.wrap(op, -1, engine.ErrClosed)
+	}
+	return c.request(op, -1, id, nil)
+}
+
+// set sets an operation up. Its arguments are looked at now and once more at
+// each start. Its turn among the communicator's operations is taken now, so that
+// ranks may start several in different orders (MPI 4.1 §6.13).
+func (c *Comm) set(op string, prepare prepared) (*Persistent, error) {
+	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	if _, err := prepare(op); err != nil {
+		return nil, err
+	}
+	tag := c.nextTag()
+	return &Persistent{begin: func() (Request, error) {
+		if err := c.usable(op); err != nil {
+			return Request{}, err
+		}
+		r, err := prepare(op)
+		if err != nil {
+			return Request{}, err
+		}
+		r.o = c.everybody(tag)
+		return c.launch(op, r)
+	}}, nil
+}
+
+func (c *Comm) prepare(op string, prepare prepared) (*run, error) {
+	if err := c.usable(op); err != nil {
+		return nil, err
+	}
+	r, err := prepare(op)
+	if err != nil {
+		return nil, err
+	}
+	r.o = c.everybody(c.nextTag())
+	return r, nil
+}

@@ -1,0 +1,394 @@
+package mpi
+
+import (
+	"slices"
+
+	"github.com/meshmpi/meshmpi/mpi/coll"
+)
+
+// Layout says where the blocks of ranks, or of neighbours, are in a buffer, in
+// elements. Nil Displs: the blocks follow each other.
+type Layout struct{ Counts, Displs []int }
+
+// check looks whether n blocks are described that lie within a buffer.
+func (l Layout) check(op, what string, n, elements int) error {
+	if len(l.Counts) != n || l.Displs != nil && len(l.Displs) != n {
+		return fail(op, ErrCount, "the layout of %s has %d counts and %d displacements for %d blocks", what, len(l.Counts), len(l.Displs), n)
+	}
+	at := 0
+	for i, c := range l.Counts {
+		if l.Displs != nil {
+			at = l.Displs[i]
+		}
+		switch {
+		case c < 0:
+			return fail(op, ErrCount, "block %d of %s has %d elements", i, what, c)
+		case c > 0 && (at < 0 || at+c > elements):
+			return fail(op, ErrBuffer, "block %d of %s is elements %d to %d of %d", i, what, at, at+c, elements)
+		}
+		at += c
+	}
+	return nil
+}
+
+// scheduled makes the run of an operation on buffers that have been looked at.
+func (c *Comm) scheduled(k coll.Collective, a coll.Args, send, recv vec) *run {
+	a.Elem = max(send.size(), recv.size())
+	r := &run{sched: c.schedules.Get(k, a), swap: swapper(send, recv)}
+	r.bufs[coll.Send], r.bufs[coll.Recv] = send.b, recv.b
+	return r
+}
+
+// checkRoot looks at a root.
+func (c *Comm) checkRoot(op string, root int) error {
+	if root < 0 || root >= c.Size() {
+		return fail(op, ErrRoot, "root %d of %d", root, c.Size())
+	}
+	return nil
+}
+
+// same looks whether a buffer has as many elements as it should.
+func same(op, what string, v vec, want int) error {
+	if v.n != want {
+		return fail(op, ErrCount, "%s has %d elements, want %d", what, v.n, want)
+	}
+	return nil
+}
+
+func (c *Comm) barrier(op string) (*run, error) {
+	if c.Inter() {
+		return c.interBarrier()
+	}
+	return c.scheduled(coll.OpBarrier, coll.Args{}, vec{}, vec{}), nil
+}
+
+func (c *Comm) bcast(op string, buf vec, root int) (*run, error) {
+	if c.Inter() {
+		return c.interBcast(op, buf, root)
+	}
+	if err := c.checkRoot(op, root); err != nil {
+		return nil, err
+	}
+	return c.scheduled(coll.OpBcast, coll.Args{Count: buf.n, Root: root}, vec{}, buf), nil
+}
+
+func (c *Comm) reduce(op string, send, recv vec, o Op, root int) (*run, error) {
+	if c.Inter() {
+		return c.interReduce(op, send, recv, o, root)
+	}
+	if err := c.checkRoot(op, root); err != nil {
+		return nil, err
+	}
+	in := send
+	inPlace := c.rank == root && send.none()
+	switch {
+	case inPlace:
+		in = recv
+	case c.rank == root:
+		if err := same(op, "recv", recv, send.n); err != nil {
+			return nil, err
+		}
+	default:
+		recv = vec{}
+	}
+	return c.combining(op, coll.OpReduce, coll.Args{Count: in.n, Root: root, InPlace: inPlace}, send, recv, in, o)
+}
+
+// combining is scheduled with the operation's kernel for the elements of in.
+func (c *Comm) combining(op string, k coll.Collective, a coll.Args, send, recv, in vec, o Op) (*run, error) {
+	kernel, err := o.kernel(op, in)
+	if err != nil {
+		return nil, err
+	}
+	a.Commutes = o.commutes
+	r := c.scheduled(k, a, send, recv)
+	r.reduce = kernel
+	return r, nil
+}
+
+// input is what an operation in which all ranks may be in place combines.
+func input(op string, send, recv vec) (in vec, inPlace bool, err error) {
+	if send.none() {
+		return recv, true, nil
+	}
+	return send, false, same(op, "recv", recv, send.n)
+}
+
+func (c *Comm) allreduce(op string, send, recv vec, o Op) (*run, error) {
+	if c.Inter() {
+		return c.interAllreduce(op, send, recv, o)
+	}
+	in, inPlace, err := input(op, send, recv)
+	if err != nil {
+		return nil, err
+	}
+	return c.combining(op, coll.OpAllreduce, coll.Args{Count: in.n, InPlace: inPlace}, send, recv, in, o)
+}
+
+func (c *Comm) scan(op string, k coll.Collective, send, recv vec, o Op) (*run, error) {
+	if c.Inter() {
+		return nil, fail(op, ErrComm, "there is no scan on intercommunicators (MPI 4.1 §6.2.3)")
+	}
+	in, inPlace, err := input(op, send, recv)
+	if err != nil {
+		return nil, err
+	}
+	return c.combining(op, k, coll.Args{Count: in.n, InPlace: inPlace}, send, recv, in, o)
+}
+
+func (c *Comm) reduceScatterBlock(op string, send, recv vec, o Op) (*run, error) {
+	if c.Inter() {
+		return c.interReduceScatter(op, send, recv, slices.Repeat([]int{recv.n}, c.Size()), o)
+	}
+	if send.none() {
+		if recv.n%c.Size() != 0 {
+			return nil, fail(op, ErrCount, "recv has %d elements, which is no multiple of %d ranks", recv.n, c.Size())
+		}
+		return c.combining(op, coll.OpReduceScatterBlock, coll.Args{Count: recv.n / c.Size(), InPlace: true}, send, recv, recv, o)
+	}
+	if err := same(op, "send", send, recv.n*c.Size()); err != nil {
+		return nil, err
+	}
+	return c.combining(op, coll.OpReduceScatterBlock, coll.Args{Count: recv.n}, send, recv, send, o)
+}
+
+func (c *Comm) reduceScatter(op string, send, recv vec, counts []int, o Op) (*run, error) {
+	if c.Inter() {
+		return c.interReduceScatter(op, send, recv, counts, o)
+	}
+	in, inPlace := send, false
+	if send.none() {
+		in, inPlace = recv, true
+	}
+	if err := (Layout{Counts: counts}).check(op, "the input", c.Size(), in.n); err != nil {
+		return nil, err
+	}
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	if err := same(op, "the input", in, total); err != nil {
+		return nil, err
+	}
+	if recv.n < counts[c.rank] {
+		return nil, fail(op, ErrCount, "recv has %d elements, want %d", recv.n, counts[c.rank])
+	}
+	return c.combining(op, coll.OpReduceScatter, coll.Args{Counts: counts, InPlace: inPlace}, send, recv, in, o)
+}
+
+func (c *Comm) gather(op string, send, recv vec, root int) (*run, error) {
+	if c.Inter() {
+		return c.interGather(op, send, recv, root)
+	}
+	if err := c.checkRoot(op, root); err != nil {
+		return nil, err
+	}
+	a := coll.Args{Count: send.n, Root: root}
+	if c.rank != root {
+		return c.scheduled(coll.OpGather, a, send, vec{}), nil
+	}
+	if a.InPlace = send.none(); a.InPlace {
+		a.Count = recv.n / c.Size()
+	}
+	if err := same(op, "recv", recv, a.Count*c.Size()); err != nil {
+		return nil, err
+	}
+	return c.scheduled(coll.OpGather, a, send, recv), nil
+}
+
+func (c *Comm) gatherv(op string, send, recv vec, l Layout, root int) (*run, error) {
+	if c.Inter() {
+		return c.interGatherv(op, send, recv, l, root)
+	}
+	if err := c.checkRoot(op, root); err != nil {
+		return nil, err
+	}
+	a := coll.Args{Count: send.n, Root: root}
+	if c.rank != root {
+		return c.scheduled(coll.OpGatherv, a, send, vec{}), nil
+	}
+	if err := l.check(op, "recv", c.Size(), recv.n); err != nil {
+		return nil, err
+	}
+	a.InPlace, a.Counts, a.Displs = send.none(), l.Counts, l.Displs
+	if !a.InPlace {
+		if err := same(op, "send", send, l.Counts[root]); err != nil {
+			return nil, err
+		}
+	}
+	return c.scheduled(coll.OpGatherv, a, send, recv), nil
+}
+
+func (c *Comm) scatter(op string, send, recv vec, root int) (*run, error) {
+	if c.Inter() {
+		return c.interScatter(op, send, recv, root)
+	}
+	if err := c.checkRoot(op, root); err != nil {
+		return nil, err
+	}
+	a := coll.Args{Count: recv.n, Root: root}
+	if c.rank != root {
+		return c.scheduled(coll.OpScatter, a, vec{}, recv), nil
+	}
+	if a.InPlace = recv.none(); a.InPlace {
+		a.Count = send.n / c.Size()
+	}
+	if err := same(op, "send", send, a.Count*c.Size()); err != nil {
+		return nil, err
+	}
+	return c.scheduled(coll.OpScatter, a, send, recv), nil
+}
+
+func (c *Comm) scatterv(op string, send vec, l Layout, recv vec, root int) (*run, error) {
+	if c.Inter() {
+		return c.interScatterv(op, send, l, recv, root)
+	}
+	if err := c.checkRoot(op, root); err != nil {
+		return nil, err
+	}
+	a := coll.Args{Count: recv.n, Root: root}
+	if c.rank != root {
+		return c.scheduled(coll.OpScatterv, a, vec{}, recv), nil
+	}
+	if err := l.check(op, "send", c.Size(), send.n); err != nil {
+		return nil, err
+	}
+	a.InPlace, a.Counts, a.Displs = recv.none(), l.Counts, l.Displs
+	if !a.InPlace {
+		if err := same(op, "recv", recv, l.Counts[root]); err != nil {
+			return nil, err
+		}
+	}
+	return c.scheduled(coll.OpScatterv, a, send, recv), nil
+}
+
+func (c *Comm) allgather(op string, send, recv vec) (*run, error) {
+	if c.Inter() {
+		return c.interAllgather(op, send, recv)
+	}
+	a := coll.Args{Count: send.n, InPlace: send.none()}
+	if a.InPlace {
+		a.Count = recv.n / c.Size()
+	}
+	if err := same(op, "recv", recv, a.Count*c.Size()); err != nil {
+		return nil, err
+	}
+	return c.scheduled(coll.OpAllgather, a, send, recv), nil
+}
+
+func (c *Comm) allgatherv(op string, send, recv vec, l Layout) (*run, error) {
+	if c.Inter() {
+		return c.interAllgatherv(op, send, recv, l)
+	}
+	if err := l.check(op, "recv", c.Size(), recv.n); err != nil {
+		return nil, err
+	}
+	a := coll.Args{Counts: l.Counts, Displs: l.Displs, InPlace: send.none()}
+	if !a.InPlace {
+		if err := same(op, "send", send, l.Counts[c.rank]); err != nil {
+			return nil, err
+		}
+	}
+	return c.scheduled(coll.OpAllgatherv, a, send, recv), nil
+}
+
+func (c *Comm) alltoall(op string, send, recv vec) (*run, error) {
+	n := len(c.peers().procs)
+	if recv.n%n != 0 {
+		return nil, fail(op, ErrCount, "recv has %d elements, which is no multiple of %d ranks", recv.n, n)
+	}
+	a := coll.Args{Count: recv.n / n, InPlace: send.none() && (recv.n > 0 || !c.Inter())}
+	if !a.InPlace {
+		if err := same(op, "send", send, recv.n); err != nil {
+			return nil, err
+		}
+	}
+	if c.Inter() {
+		return c.interAlltoall(op, a, send, recv)
+	}
+	return c.scheduled(coll.OpAlltoall, a, send, recv), nil
+}
+
+func (c *Comm) alltoallv(op string, send vec, sl Layout, recv vec, rl Layout) (*run, error) {
+	n := len(c.peers().procs)
+	if err := rl.check(op, "recv", n, recv.n); err != nil {
+		return nil, err
+	}
+	a := coll.Args{RecvCounts: rl.Counts, RecvDispls: rl.Displs, InPlace: send.none() && sl.Counts == nil}
+	if !a.InPlace {
+		if err := sl.check(op, "send", n, send.n); err != nil {
+			return nil, err
+		}
+		a.Counts, a.Displs = sl.Counts, sl.Displs
+	}
+	if c.Inter() {
+		return c.interAlltoall(op, a, send, recv)
+	}
+	return c.scheduled(coll.OpAlltoallv, a, send, recv), nil
+}
+
+// neighborArgs are those of an operation on the communicator's topology.
+func (c *Comm) neighborArgs(op string) (coll.Args, error) {
+	sources, dests, err := c.neighbors(op)
+	return coll.Args{Sources: sources, Dests: dests, Paired: c.cart != nil}, err
+}
+
+func (c *Comm) neighborAllgather(op string, send, recv vec) (*run, error) {
+	a, err := c.neighborArgs(op)
+	if err != nil {
+		return nil, err
+	}
+	if a.Count = send.n; len(a.Dests) == 0 && len(a.Sources) > 0 {
+		a.Count = recv.n / len(a.Sources)
+	}
+	if err := same(op, "recv", recv, a.Count*len(a.Sources)); err != nil {
+		return nil, err
+	}
+	return c.scheduled(coll.OpNeighborAllgather, a, send, recv), nil
+}
+
+func (c *Comm) neighborAllgatherv(op string, send, recv vec, l Layout) (*run, error) {
+	a, err := c.neighborArgs(op)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.check(op, "recv", len(a.Sources), recv.n); err != nil {
+		return nil, err
+	}
+	a.Count, a.Counts, a.Displs = send.n, l.Counts, l.Displs
+	return c.scheduled(coll.OpNeighborAllgatherv, a, send, recv), nil
+}
+
+func (c *Comm) neighborAlltoall(op string, send, recv vec) (*run, error) {
+	a, err := c.neighborArgs(op)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(a.Dests); n > 0 {
+		a.Count = send.n / n
+	} else if m := len(a.Sources); m > 0 {
+		a.Count = recv.n / m
+	}
+	if err := same(op, "send", send, a.Count*len(a.Dests)); err != nil {
+		return nil, err
+	}
+	if err := same(op, "recv", recv, a.Count*len(a.Sources)); err != nil {
+		return nil, err
+	}
+	return c.scheduled(coll.OpNeighborAlltoall, a, send, recv), nil
+}
+
+func (c *Comm) neighborAlltoallv(op string, send vec, sl Layout, recv vec, rl Layout) (*run, error) {
+	a, err := c.neighborArgs(op)
+	if err != nil {
+		return nil, err
+	}
+	if err := sl.check(op, "send", len(a.Dests), send.n); err != nil {
+		return nil, err
+	}
+	if err := rl.check(op, "recv", len(a.Sources), recv.n); err != nil {
+		return nil, err
+	}
+	a.Counts, a.Displs, a.RecvCounts, a.RecvDispls = sl.Counts, sl.Displs, rl.Counts, rl.Displs
+	return c.scheduled(coll.OpNeighborAlltoallv, a, send, recv), nil
+}

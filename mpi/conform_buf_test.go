@@ -1,0 +1,122 @@
+package mpi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/mpi"
+	"github.com/meshmpi/meshmpi/mpi/datatype"
+	"github.com/meshmpi/meshmpi/mpi/mpitest"
+)
+
+// TestStructs moves structs and parts of arrays by every operation on Bufs.
+func TestStructs(t *testing.T) {
+	type thing struct {
+		A int8
+		B float64
+		C [2]int32
+	}
+	mk := func(rank, i int) thing { return thing{int8(rank), float64(i), [2]int32{int32(rank), int32(i)}} }
+	things := func(rank, from, n int) (v []thing) {
+		for i := range n {
+			v = append(v, mk(rank, from+i))
+		}
+		return v
+	}
+	larger := mpi.NewOp(func(in, inout []thing) {
+		for i := range in {
+			inout[i].B = max(in[i].B, inout[i].B)
+			inout[i].C[0] += in[i].C[0]
+		}
+	}, true)
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		const n = 3
+		me, all := c.Rank(), []thing{}
+		var turned []thing
+		for r := range 4 {
+			all, turned = append(all, things(r, 0, n)...), append(turned, things(r, me*n, n)...)
+		}
+		for _, f := range forms {
+			for root := range 4 {
+				b, got, blk := make([]thing, n), make([]thing, n*4), make([]thing, n)
+				if me == root {
+					b = things(root, 0, n)
+				}
+				err := first(
+					f.do(func() error { return c.BcastBuf(mpi.BufOf(b), root) }, func() (mpi.Request, error) { return c.IbcastBuf(mpi.BufOf(b), root) },
+						func() (*mpi.Persistent, error) { return c.BcastBufInit(mpi.BufOf(b), root) }),
+					f.do(func() error { return c.GatherBuf(mpi.BufOf(things(me, 0, n)), mpi.BufOf(got), root) },
+						func() (mpi.Request, error) { return c.IgatherBuf(mpi.BufOf(things(me, 0, n)), mpi.BufOf(got), root) },
+						func() (*mpi.Persistent, error) {
+							return c.GatherBufInit(mpi.BufOf(things(me, 0, n)), mpi.BufOf(got), root)
+						}),
+					f.do(func() error { return c.ScatterBuf(mpi.BufOf(all), mpi.BufOf(blk), root) },
+						func() (mpi.Request, error) { return c.IscatterBuf(mpi.BufOf(all), mpi.BufOf(blk), root) },
+						func() (*mpi.Persistent, error) { return c.ScatterBufInit(mpi.BufOf(all), mpi.BufOf(blk), root) }),
+					want("bcast", b, things(root, 0, n)), want("scatter", blk, things(me, 0, n)))
+				if me == root {
+					err = first(err, want("gather", got, all))
+				}
+				if err != nil {
+					return err
+				}
+			}
+			got, swapped, top := make([]thing, n*4), make([]thing, n*4), make([]thing, n)
+			err := first(
+				f.do(func() error { return c.AllgatherBuf(mpi.BufOf(things(me, 0, n)), mpi.BufOf(got)) },
+					func() (mpi.Request, error) { return c.IallgatherBuf(mpi.BufOf(things(me, 0, n)), mpi.BufOf(got)) },
+					func() (*mpi.Persistent, error) {
+						return c.AllgatherBufInit(mpi.BufOf(things(me, 0, n)), mpi.BufOf(got))
+					}),
+				f.do(func() error { return c.AlltoallBuf(mpi.BufOf(things(me, 0, n*4)), mpi.BufOf(swapped)) },
+					func() (mpi.Request, error) {
+						return c.IalltoallBuf(mpi.BufOf(things(me, 0, n*4)), mpi.BufOf(swapped))
+					},
+					func() (*mpi.Persistent, error) {
+						return c.AlltoallBufInit(mpi.BufOf(things(me, 0, n*4)), mpi.BufOf(swapped))
+					}),
+				f.do(func() error { return c.AllreduceBuf(mpi.BufOf(things(me, 5, n)), mpi.BufOf(top), larger) },
+					func() (mpi.Request, error) {
+						return c.IallreduceBuf(mpi.BufOf(things(me, 5, n)), mpi.BufOf(top), larger)
+					},
+					func() (*mpi.Persistent, error) {
+						return c.AllreduceBufInit(mpi.BufOf(things(me, 5, n)), mpi.BufOf(top), larger)
+					}),
+				want("allgather", got, all), want("alltoall", swapped, turned))
+			for i := range top {
+				if top[i].B != float64(5+i) || top[i].C[0] != 6 {
+					err = first(err, fmt.Errorf("allreduce: %+v", top[i]))
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("%v: %w", f, err)
+			}
+		}
+		return columns(c)
+	})
+}
+
+// columns gathers columns of matrices into rows and scatters them back.
+func columns(c *mpi.Comm) error {
+	col, err := datatype.Vector(3, 1, 4, datatype.Basic(datatype.Uint16))
+	if err != nil {
+		return err
+	}
+	m := make([]uint16, 12)
+	for i := range m {
+		m[i] = uint16(100*c.Rank() + i)
+	}
+	rows := make([]uint16, 3*c.Size())
+	back := make([]uint16, 12)
+	err = first(c.GatherBuf(mpi.NewBuf(m, 1, col).At(2), mpi.BufOf(rows), 1), c.ScatterBuf(mpi.BufOf(rows), mpi.NewBuf(back, 1, col).At(2), 1))
+	for i, v := range back {
+		expect := uint16(0)
+		if i%4 == 1 {
+			expect = m[i]
+		}
+		if v != expect {
+			err = first(err, fmt.Errorf("element %d is %d, want %d", i, v, expect))
+		}
+	}
+	return err
+}

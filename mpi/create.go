@@ -1,0 +1,312 @@
+package mpi
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/meshmpi/meshmpi/mpi/coll"
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// contexts are the numbers of communicators that a process uses. All members of
+// a new communicator must agree on one that none of them uses.
+type contexts struct {
+	mu   sync.Mutex // guards what follows
+	used []bool
+	left []*comm // freed with operations under way, which still match by their number
+}
+
+// reserve takes the lowest free number from at on.
+func (x *contexts) reserve(at int) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for at < len(x.used) && x.used[at] {
+		at++
+	}
+	for len(x.used) <= at {
+		x.used = append(x.used, false)
+	}
+	x.used[at] = true
+	return at
+}
+
+func (x *contexts) release(n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.used[n] = false
+}
+
+// circle is who agrees on something: the members of a communicator or some of
+// them, in a context where nothing else is sent with that tag.
+type circle struct {
+	w     *World
+	procs []engine.Proc
+	topo  coll.Topo
+	ctx   engine.Context
+	tag   int32
+}
+
+// circle is all members, as the next collective operation among them.
+func (c *comm) circle() *circle {
+	if c.local != nil {
+		return c.local.circle()
+	}
+	return &circle{c.w, c.group.procs, c.topo, c.base + ctxInternal, c.nextTag()}
+}
+
+// newContext has all of the circle choose the same unused number. Each proposes
+// its lowest; where they differ, which is when other communicators are being
+// made at the same moment or were made by some only, all try again from the
+// highest proposal on.
+func (o *circle) newContext() (engine.Context, error) {
+	o.w.reap()
+	for at := 0; ; {
+		n := o.w.contexts.reserve(at)
+		most := []int64{int64(n), -int64(n)}
+		if err := o.allreduce(most, opMax); err != nil {
+			o.w.contexts.release(n)
+			return 0, err
+		}
+		if most[0] == -most[1] {
+			return engine.Context(n) * contextsPerComm, nil
+		}
+		o.w.contexts.release(n)
+		at = int(most[0])
+	}
+}
+
+// newComm makes the communicator of a group that the caller is in.
+func (w *World) newComm(base engine.Context, g *Group) *Comm {
+	c := &comm{w: w, base: base, group: g, rank: g.Rank(), rankOf: newRanks(g.procs), topo: w.topology(g)}
+	c.schedules = coll.NewCache(&c.topo)
+	for k := range contextsPerComm {
+		w.eng.OpenContext(base+k, g.procs)
+	}
+	w.remember(c)
+	return &Comm{comm: c}
+}
+
+// release gives the communicator's contexts back, now or when what is under way
+// has ended (MPI 4.1 §7.4.3).
+func (c *comm) release() {
+	c.w.forget(c)
+	x := &c.w.contexts
+	x.mu.Lock()
+	x.left = append(x.left, c)
+	x.mu.Unlock()
+	c.w.reap()
+}
+
+// reap gives back the contexts of freed communicators in which nothing is under
+// way any more.
+func (w *World) reap() {
+	x := &w.contexts
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.left = slices.DeleteFunc(x.left, func(c *comm) bool {
+		idle := c.running.Load() == 0 // schedules have yet to post messages
+		for k := engine.Context(0); idle && k < contextsPerComm; k++ {
+			idle = w.eng.CloseContext(c.base + k)
+		}
+		if idle {
+			x.used[c.base/contextsPerComm] = false
+		}
+		return idle
+	})
+}
+
+// topology says in small numbers on which hosts and sites a group's members are.
+func (w *World) topology(g *Group) coll.Topo {
+	t := coll.Topo{Rank: max(g.Rank(), 0), Size: len(g.procs), Host: make([]int32, len(g.procs)), Site: make([]int32, len(g.procs))}
+	hosts, sites := map[int32]int32{}, map[int32]int32{}
+	for i, p := range g.procs {
+		at := w.placeOf(p)
+		t.Host[i], t.Site[i] = renumber(hosts, at.host), renumber(sites, at.site)
+	}
+	return t
+}
+
+func renumber(seen map[int32]int32, n int32) int32 {
+	m, ok := seen[n]
+	if !ok {
+		m = int32(len(seen))
+		seen[n] = m
+	}
+	return m
+}
+
+// Dup makes a communicator of the same group and topology with a context of its
+// own; attributes go with it as their keys say, hints too. It is collective.
+func (c *Comm) Dup() (*Comm, error) {
+	d, err := c.dup()
+	if err != nil {
+		return nil, err
+	}
+	c.attrs.copyTo(&d.attrs)
+	return d, nil
+}
+
+// dup is Dup without attributes, whose functions see only what the program does.
+func (c *Comm) dup() (*Comm, error) {
+	if err := c.usable("Dup"); err != nil {
+		return nil, err
+	}
+	var d *Comm
+	var err error
+	if c.Inter() {
+		d, err = c.dupInter()
+	} else {
+		var base engine.Context
+		if base, err = c.circle().newContext(); err == nil {
+			d = c.w.newComm(base, c.group)
+		}
+	}
+	if err != nil {
+		return nil, c.wrap("Dup", -1, err)
+	}
+	d.cart, d.graph, d.info, d.ctx = c.cart, c.graph, c.Info(), c.ctx
+	return d, nil
+}
+
+// Split makes one communicator for each color, with the members that gave it
+// ordered by key and, where keys are equal, by rank. Who gives Undefined gets
+// nil. It is collective.
+func (c *Comm) Split(color, key int) (*Comm, error) {
+	if err := c.usable("Split"); err != nil {
+		return nil, err
+	}
+	if color < 0 && color != Undefined {
+		return nil, fail("Split", ErrArg, "color %d; at least 0, or Undefined, is allowed", color)
+	}
+	if c.Inter() {
+		return c.splitInter(color, key)
+	}
+	d, err := c.split(color, key)
+	if err != nil {
+		return nil, c.wrap("Split", -1, err)
+	}
+	return d, nil
+}
+
+func (c *Comm) split(color, key int) (*Comm, error) {
+	all, err := c.circle().allgather([]int64{int64(color), int64(key)})
+	if err != nil {
+		return nil, err
+	}
+	base, err := c.circle().newContext()
+	if err != nil {
+		return nil, err
+	}
+	if color == Undefined {
+		c.w.contexts.release(int(base / contextsPerComm))
+		return nil, nil
+	}
+	d := c.w.newComm(base, c.group.with(chosen(c.group.procs, all, color)))
+	d.ctx = c.ctx
+	return d, nil
+}
+
+// chosen returns the processes that gave a color, ordered by key and rank. all
+// holds color and key of each.
+func chosen(procs []engine.Proc, all []int64, color int) []engine.Proc {
+	var with []int
+	for i := range procs {
+		if all[2*i] == int64(color) {
+			with = append(with, i)
+		}
+	}
+	slices.SortStableFunc(with, func(a, b int) int { return cmp.Compare(all[2*a+1], all[2*b+1]) })
+	out := make([]engine.Proc, len(with))
+	for i, r := range with {
+		out[i] = procs[r]
+	}
+	return out
+}
+
+// Level is a part of the machinery that processes share.
+type Level int
+
+// What SplitBy can split by.
+const (
+	Host Level = iota // one machine: shared memory
+	Site              // one site: a local network
+)
+
+// SplitBy makes one communicator for each host or site (MPI 4.1
+// MPI_Comm_split_type). It is collective.
+func (c *Comm) SplitBy(l Level, key int) (*Comm, error) {
+	if err := c.usable("SplitBy"); err != nil {
+		return nil, err
+	}
+	if c.Inter() {
+		return nil, fail("SplitBy", ErrComm, "this is an intercommunicator")
+	}
+	switch l {
+	case Host:
+		return c.Split(int(c.topo.Host[c.rank]), key)
+	case Site:
+		return c.Split(int(c.topo.Site[c.rank]), key)
+	}
+	return nil, fail("SplitBy", ErrArg, "level %d; Host and Site are known", l)
+}
+
+// Create makes a communicator of a group of the members. All members of c must
+// call it, with the same group or with disjoint ones; who is not in its group
+// gets nil.
+func (c *Comm) Create(g *Group) (*Comm, error) {
+	if err := c.usable("Create"); err != nil {
+		return nil, err
+	}
+	if g == nil {
+		return nil, fail("Create", ErrGroup, "the group is nil")
+	}
+	if c.Inter() {
+		return c.createInter(g)
+	}
+	if extra := g.Difference(c.group); extra.Size() > 0 {
+		return nil, fail("Create", ErrGroup, "%d processes of the group are not in the communicator", extra.Size())
+	}
+	base, err := c.circle().newContext()
+	if err != nil {
+		return nil, c.wrap("Create", -1, err)
+	}
+	if g.Rank() == Undefined {
+		c.w.contexts.release(int(base / contextsPerComm))
+		return nil, nil
+	}
+	return c.w.newComm(base, g), nil
+}
+
+// CreateGroup is Create that only the group's members call. The tag tells apart
+// groups that are made by several goroutines at the same time.
+func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
+	if err := c.usable("CreateGroup"); err != nil {
+		return nil, err
+	}
+	switch {
+	case g == nil:
+		return nil, fail("CreateGroup", ErrGroup, "the group is nil")
+	case c.Inter():
+		return nil, fail("CreateGroup", ErrComm, "this is an intercommunicator")
+	case tag < 0 || tag > MaxTag>>1:
+		return nil, fail("CreateGroup", ErrTag, "tag %d; 0 to %d are allowed", tag, MaxTag>>1)
+	case g.Difference(c.group).Size() > 0:
+		return nil, fail("CreateGroup", ErrGroup, "the group has processes that are not in the communicator")
+	case g.Rank() == Undefined:
+		return nil, fail("CreateGroup", ErrGroup, "the caller is not in the group")
+	}
+	o := &circle{c.w, g.procs, c.w.topology(g), c.base + ctxInternal, groupTag | int32(tag)}
+	base, err := o.newContext()
+	if err != nil {
+		return nil, c.wrap("CreateGroup", -1, err)
+	}
+	return c.w.newComm(base, g), nil
+}
+
+// groupTag sets the tags of CreateGroup apart from those of whole communicators.
+const groupTag = 1 << 30
+
+// nextTag numbers the collective operations of a communicator, so that those
+// under way at the same time do not mix.
+func (c *comm) nextTag() int32 { return int32(c.sequence.Add(1) & (againTag - 1)) }

@@ -1,0 +1,370 @@
+package mpi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// User-level failure mitigation, after the ULFM chapter proposed to the MPI
+// Forum. Where the launcher lets a job outlive its processes (meshrun --ft), an
+// operation that needs a dead process fails with ErrProcFailed, and the program
+// goes on: it revokes the communicator so that nobody waits in vain, shrinks it
+// to those alive, and agrees on what has been done.
+
+// Kinds of active messages.
+const (
+	amRevoke uint8 = iota + 1
+	amWindow
+)
+
+// wrap makes an Error of what the engine or a circle returned.
+func (c *comm) wrap(op string, peer int, err error) error {
+	var own *Error
+	if err == nil || errors.As(err, &own) {
+		return err
+	}
+	e := &Error{Op: op, Class: classOf(err), Peer: peer, Err: err}
+	var dead engine.ErrProcFailed
+	var warned engine.ErrProcFailedPending
+	switch {
+	case errors.As(err, &dead):
+		e.Peer = c.rankOf.of(dead.Proc)
+	case errors.As(err, &warned):
+		e.Peer = c.rankOf.of(warned.Proc)
+	}
+	e.Peer = max(e.Peer, -1)
+	return e
+}
+
+// classOf returns the class of an error of the engine.
+func classOf(err error) Class {
+	var (
+		cut    engine.ErrTruncate
+		rank   engine.ErrRankRange
+		dead   engine.ErrProcFailed
+		warned engine.ErrProcFailedPending
+		panics engine.ErrPanic
+	)
+	switch {
+	case errors.As(err, &cut):
+		return ErrTruncate
+	case errors.As(err, &rank):
+		return ErrRank
+	case errors.As(err, &dead):
+		return ErrProcFailed
+	case errors.As(err, &warned):
+		return ErrProcFailedPending
+	case errors.As(err, &panics):
+		return ErrOp
+	case errors.Is(err, engine.ErrRevoked):
+		return ErrRevoked
+	case errors.Is(err, engine.ErrClosed):
+		return ErrNotInitialized
+	case errors.Is(err, engine.ErrRequest), errors.Is(err, engine.ErrMessage), errors.Is(err, engine.ErrBusy):
+		return ErrRequest
+	case errors.Is(err, engine.ErrTag):
+		return ErrTag
+	case errors.Is(err, engine.ErrContext):
+		return ErrComm
+	case errors.Is(err, engine.ErrLimit):
+		return ErrNoMem
+	case errors.Is(err, errPanicked):
+		return ErrOp
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ErrPending
+	}
+	return ErrOther
+}
+
+// Revoke ends all operations on the communicator, at all its members, with
+// ErrRevoked, and lets none begin any more but Shrink, Agree and Free. Any member
+// may call it, alone.
+func (c *Comm) Revoke() error {
+	if err := c.exists("Revoke"); err != nil {
+		return err
+	}
+	c.revoke()
+	return nil
+}
+
+// revoke revokes here and tells the others.
+func (c *comm) revoke() { c.w.eng.Do(c.revokeHeld) }
+
+// revokeHeld is revoke with the engine held. Every member tells every other, so
+// that all learn of it even when the first has died on the way.
+func (c *comm) revokeHeld(op *engine.Op) {
+	if c.revoked.Swap(true) {
+		return
+	}
+	for k := range ctxRecovery {
+		op.Revoke(c.base+k, engine.ErrRevoked)
+	}
+	var hdr [24]byte
+	binary.LittleEndian.PutUint32(hdr[:], uint32(c.base))
+	for _, g := range []*Group{c.group, c.remote} {
+		if g == nil {
+			continue
+		}
+		for _, p := range g.procs {
+			if p != g.self {
+				_ = op.Post(p, amRevoke, &hdr, nil, nil) // the dead need not know
+			}
+		}
+	}
+}
+
+// revokedByPeer is told that another member has revoked a communicator.
+func (w *World) revokedByPeer(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
+	c := w.commAt(engine.Context(binary.LittleEndian.Uint32(hdr[:])))
+	if c == nil || c.rankOf.of(from) < 0 && c.group.rankOf(from) < 0 {
+		return // freed here, or none of its members
+	}
+	c.revokeHeld(op)
+}
+
+// Revoked reports whether the communicator has been revoked.
+func (c *Comm) Revoked() bool { return c.revoked.Load() }
+
+// Failed returns the members that are known here to be dead. Others may know of
+// more: Agree and Shrink make that the same everywhere.
+func (c *Comm) Failed() *Group {
+	var dead []engine.Proc
+	for _, p := range c.group.procs {
+		if c.w.eng.Failed(p) != nil {
+			dead = append(dead, p)
+		}
+	}
+	return c.group.with(dead)
+}
+
+// AckFailed acknowledges the failures known now, so that a Recv from AnySource
+// waits for the living instead of failing with ErrProcFailedPending, and Agree
+// does not fail for them. It returns who they are.
+func (c *Comm) AckFailed() (*Group, error) {
+	if err := c.exists("AckFailed"); err != nil {
+		return nil, err
+	}
+	g := c.Failed()
+	c.w.eng.Acknowledge(c.base + ctxMessages)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acked = g.procs
+	return g, nil
+}
+
+// Agree returns the bitwise and of flags over the members that are alive, the
+// same at all of them, revoked or not. If a member has died that not all have
+// acknowledged, the error is ErrProcFailed at all, and the result is valid
+// nevertheless. It is collective.
+func (c *Comm) Agree(flags int) (int, error) {
+	const op = "Agree"
+	if err := c.exists(op); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	acked := slices.Clone(c.acked)
+	c.mu.Unlock()
+	a := c.newAgreement()
+	a.and = int64(flags)
+	for i, p := range c.group.procs {
+		if c.w.eng.Failed(p) != nil && !slices.Contains(acked, p) {
+			a.fresh[i/64] |= 1 << (i % 64)
+		}
+	}
+	if err := a.reach(); err != nil {
+		return 0, c.wrap(op, -1, err)
+	}
+	for i := range c.group.procs {
+		if a.fresh[i/64]>>(i%64)&1 != 0 {
+			return int(a.and), &Error{Op: op, Class: ErrProcFailed, Peer: i, Err: errors.New("its failure was not acknowledged by all")}
+		}
+	}
+	return int(a.and), nil
+}
+
+// Shrink makes a communicator of the members that are alive, in the same order.
+// It works on a revoked one, and is collective over the living.
+func (c *Comm) Shrink() (*Comm, error) {
+	const op = "Shrink"
+	if err := c.exists(op); err != nil {
+		return nil, err
+	}
+	if c.Inter() {
+		return nil, fail(op, ErrUnsupported, "of intercommunicators; shrink the two sides and join them anew")
+	}
+	for {
+		a := c.newAgreement()
+		if err := a.reach(); err != nil {
+			return nil, c.wrap(op, -1, err)
+		}
+		var alive []engine.Proc
+		for i, p := range c.group.procs {
+			if a.dead[i/64]>>(i%64)&1 == 0 {
+				alive = append(alive, p)
+			}
+		}
+		g := c.group.with(alive)
+		o := &circle{c.w, alive, c.w.topology(g), c.base + ctxRecovery, c.nextRecovery()}
+		base, err := o.newContext()
+		done := c.newAgreement()
+		done.and = 1
+		if err != nil {
+			done.and = 0
+		}
+		if e := done.reach(); e != nil {
+			return nil, c.wrap(op, -1, e)
+		}
+		if done.and == 1 {
+			return c.w.newComm(base, g), nil
+		}
+		if err == nil {
+			c.w.contexts.release(int(base / contextsPerComm))
+		}
+	}
+}
+
+// agreement is how the living members of a communicator come to the same values,
+// whoever dies meanwhile: they tell each other all they know, round after round,
+// until a round has brought news of no death; then everybody knows what anybody
+// alive does (the early-stopping form of flooding consensus; Charron-Bost and
+// Schiper, "Uniform consensus is harder than consensus"). The engine is the
+// failure detector: waiting for the dead ends with an error.
+type agreement struct {
+	c     *Comm
+	tag   int32
+	and   int64
+	dead  []uint64 // members known to be dead, a bit each
+	fresh []uint64 // dead whom somebody has not acknowledged
+	done  bool     // the values are those of all
+}
+
+// nextRecovery numbers what goes on after a failure, when the living no longer
+// have begun equally many of the other operations.
+func (c *comm) nextRecovery() int32 { return int32(c.recoveries.Add(1) & (againTag - 1)) }
+
+func (c *Comm) newAgreement() *agreement {
+	n := (c.Size() + 63) / 64
+	return &agreement{c: c, tag: c.nextRecovery(), and: -1, dead: make([]uint64, n), fresh: make([]uint64, n)}
+}
+
+// words is what is told: done, and, dead, fresh.
+func (a *agreement) words() []int64 {
+	out := []int64{0, a.and}
+	if a.done {
+		out[0] = 1
+	}
+	for _, set := range [][]uint64{a.dead, a.fresh} {
+		for _, w := range set {
+			out = append(out, int64(w))
+		}
+	}
+	return out
+}
+
+// learn takes what another member told.
+func (a *agreement) learn(v []int64) {
+	if v[0] != 0 {
+		a.done = true
+	}
+	a.and &= v[1]
+	for i := range a.dead {
+		a.dead[i] |= uint64(v[2+i])
+		a.fresh[i] |= uint64(v[2+len(a.dead)+i])
+	}
+}
+
+func (a *agreement) isDead(i int) bool { return a.dead[i/64]>>(i%64)&1 != 0 }
+
+// reach runs rounds until the values are the same everywhere. Who has them tells
+// so in one more round, for which it does not wait.
+func (a *agreement) reach() error {
+	if a.c.Size() == 1 {
+		return nil
+	}
+	for round := 0; ; round++ {
+		ids, in, err := a.exchange(round)
+		if err != nil {
+			return err
+		}
+		if a.done {
+			for _, id := range ids {
+				a.c.w.eng.Free(id)
+			}
+			return nil
+		}
+		news, err := a.collect(ids, in)
+		if err != nil {
+			return err
+		}
+		if round > 0 && !news {
+			a.done = true
+		}
+	}
+}
+
+// exchange begins to tell all, and to hear of all, that are not known to be dead:
+// in ids are a receive and a send for each member.
+func (a *agreement) exchange(round int) (ids []engine.ID, in []int64, err error) {
+	w := a.c.w
+	ctx, tag := a.c.base+ctxRecovery, a.tag|int32(round&1)<<30
+	mine := a.words()
+	in = make([]int64, len(mine)*a.c.Size())
+	ids = make([]engine.ID, 2*a.c.Size())
+	for i, p := range a.c.group.procs {
+		if i == a.c.rank || a.isDead(i) {
+			continue
+		}
+		buf := bytesOf(in[i*len(mine) : (i+1)*len(mine)])
+		ids[2*i], err = w.eng.Irecv(&engine.RecvArgs{From: p, Context: ctx, Tag: tag, Buf: buf, Swap: swapInt64})
+		if err == nil {
+			ids[2*i+1], err = w.eng.Isend(&engine.SendArgs{To: p, Context: ctx, Tag: tag, Data: bytesOf(mine)})
+		}
+		if err != nil && !died(err) {
+			return nil, nil, err
+		}
+	}
+	return ids, in, nil
+}
+
+// collect waits for what exchange has begun, and reports whether a death was
+// noticed that was not known before.
+func (a *agreement) collect(ids []engine.ID, in []int64) (news bool, err error) {
+	before := slices.Clone(a.dead)
+	size := len(in) / a.c.Size()
+	var heard []int
+	for i := range a.c.group.procs {
+		if i == a.c.rank || a.isDead(i) {
+			continue
+		}
+		_, err := a.c.w.eng.Wait(ids[2*i])
+		_, _ = a.c.w.eng.Wait(ids[2*i+1]) // if it has failed, the next round's receive will
+		switch {
+		case ids[2*i] == (engine.ID{}): // it was dead before
+			a.bury(i)
+		case err == nil:
+			heard = append(heard, i)
+		case died(err):
+			a.bury(i)
+		default:
+			return false, err
+		}
+	}
+	for _, i := range heard {
+		a.learn(in[i*size : (i+1)*size])
+	}
+	return !slices.Equal(before, a.dead), nil
+}
+
+func (a *agreement) bury(i int) {
+	a.dead[i/64] |= 1 << (i % 64)
+	a.fresh[i/64] |= 1 << (i % 64)
+}
+
+func died(err error) bool {
+	var dead engine.ErrProcFailed
+	return errors.As(err, &dead)
+}

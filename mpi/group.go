@@ -1,0 +1,208 @@
+package mpi
+
+import (
+	"slices"
+
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// Group is an ordered set of processes (MPI 4.1 §7.3). It is immutable and
+// needs no freeing. The zero Group is empty.
+type Group struct {
+	procs []engine.Proc
+	self  engine.Proc // whose Rank it tells
+}
+
+// Comparison is how two groups or communicators relate (MPI 4.1 §7.3.1, §7.4.1).
+type Comparison int
+
+// Results of comparing.
+const (
+	Unequal   Comparison = iota // different members
+	Similar                     // the same members in another order
+	Congruent                   // communicators: the same group, another context
+	Ident                       // the same
+)
+
+// String returns the comparison's name.
+func (c Comparison) String() string {
+	return [...]string{"unequal", "similar", "congruent", "ident"}[c]
+}
+
+// Undefined is the rank of a process in a group it is not in, and the color of
+// one that wants no part in a Split.
+const Undefined = -32766
+
+// Size returns how many processes are in the group.
+func (g *Group) Size() int { return len(g.procs) }
+
+// Rank returns the caller's rank in the group, or Undefined.
+func (g *Group) Rank() int { return g.rankOf(g.self) }
+
+func (g *Group) rankOf(p engine.Proc) int {
+	if i := slices.Index(g.procs, p); i >= 0 {
+		return i
+	}
+	return Undefined
+}
+
+func (g *Group) with(procs []engine.Proc) *Group { return &Group{procs: procs, self: g.self} }
+
+// Translate returns the ranks in other of the processes that have the given
+// ranks here: Undefined for those not in other; ProcNull stays ProcNull.
+func (g *Group) Translate(ranks []int, other *Group) ([]int, error) {
+	out := make([]int, len(ranks))
+	index := other.index()
+	for i, r := range ranks {
+		if r == ProcNull {
+			out[i] = ProcNull
+			continue
+		}
+		if r < 0 || r >= len(g.procs) {
+			return nil, fail("Translate", ErrRank, "rank %d of a group of %d", r, len(g.procs))
+		}
+		if j, ok := index[g.procs[r]]; ok {
+			out[i] = j
+		} else {
+			out[i] = Undefined
+		}
+	}
+	return out, nil
+}
+
+func (g *Group) index() map[engine.Proc]int {
+	m := make(map[engine.Proc]int, len(g.procs))
+	for i, p := range g.procs {
+		m[p] = i
+	}
+	return m
+}
+
+// Compare returns Ident, Similar or Unequal.
+func (g *Group) Compare(other *Group) Comparison {
+	if slices.Equal(g.procs, other.procs) {
+		return Ident
+	}
+	a, b := slices.Clone(g.procs), slices.Clone(other.procs)
+	slices.Sort(a)
+	slices.Sort(b)
+	if slices.Equal(a, b) {
+		return Similar
+	}
+	return Unequal
+}
+
+// Union returns the processes of g, followed by those only in other.
+func (g *Group) Union(other *Group) *Group {
+	in, out := g.index(), slices.Clone(g.procs)
+	for _, p := range other.procs {
+		if _, ok := in[p]; !ok {
+			out = append(out, p)
+		}
+	}
+	if len(g.procs) == 0 {
+		return other.with(out) // the zero Group does not know who asks
+	}
+	return g.with(out)
+}
+
+// Intersection returns the processes of g that are in other too, in g's order.
+func (g *Group) Intersection(other *Group) *Group { return g.filter(other.index(), true) }
+
+// Difference returns the processes of g that are not in other, in g's order.
+func (g *Group) Difference(other *Group) *Group { return g.filter(other.index(), false) }
+
+func (g *Group) filter(in map[engine.Proc]int, want bool) *Group {
+	var out []engine.Proc
+	for _, p := range g.procs {
+		if _, ok := in[p]; ok == want {
+			out = append(out, p)
+		}
+	}
+	return g.with(out)
+}
+
+// Incl returns the processes with the given ranks, in that order.
+func (g *Group) Incl(ranks ...int) (*Group, error) {
+	if err := g.distinct("Incl", ranks); err != nil {
+		return nil, err
+	}
+	out := make([]engine.Proc, len(ranks))
+	for i, r := range ranks {
+		out[i] = g.procs[r]
+	}
+	return g.with(out), nil
+}
+
+// Excl returns the processes without those of the given ranks.
+func (g *Group) Excl(ranks ...int) (*Group, error) {
+	if err := g.distinct("Excl", ranks); err != nil {
+		return nil, err
+	}
+	var out []engine.Proc
+	for i, p := range g.procs {
+		if !slices.Contains(ranks, i) {
+			out = append(out, p)
+		}
+	}
+	return g.with(out), nil
+}
+
+// Range is the ranks First, First+Stride … up to Last, which is included
+// (MPI 4.1 §7.3.2). A negative stride counts down.
+type Range struct{ First, Last, Stride int }
+
+func (r Range) ranks() ([]int, error) {
+	if r.Stride == 0 {
+		return nil, fail("Range", ErrArg, "a stride of 0")
+	}
+	var out []int
+	for i := r.First; (r.Stride > 0 && i <= r.Last) || (r.Stride < 0 && i >= r.Last); i += r.Stride {
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+func expand(ranges []Range) ([]int, error) {
+	var all []int
+	for _, r := range ranges {
+		ranks, err := r.ranks()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ranks...)
+	}
+	return all, nil
+}
+
+// RangeIncl is Incl of all ranks of the ranges.
+func (g *Group) RangeIncl(ranges ...Range) (*Group, error) {
+	ranks, err := expand(ranges)
+	if err != nil {
+		return nil, err
+	}
+	return g.Incl(ranks...)
+}
+
+// RangeExcl is Excl of all ranks of the ranges.
+func (g *Group) RangeExcl(ranges ...Range) (*Group, error) {
+	ranks, err := expand(ranges)
+	if err != nil {
+		return nil, err
+	}
+	return g.Excl(ranks...)
+}
+
+func (g *Group) distinct(op string, ranks []int) error {
+	seen := make(map[int]bool, len(ranks))
+	for _, r := range ranks {
+		if r < 0 || r >= len(g.procs) {
+			return fail(op, ErrRank, "rank %d of a group of %d", r, len(g.procs))
+		}
+		if seen[r] {
+			return fail(op, ErrRank, "rank %d twice", r)
+		}
+		seen[r] = true
+	}
+	return nil
+}

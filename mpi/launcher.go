@@ -1,0 +1,141 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/meshmpi/meshmpi/mpi/pmi"
+)
+
+// Launcher is what has started the processes of a job and keeps them in touch
+// until they talk to each other. A [pmi.Client] is one.
+type Launcher interface {
+	Rank() int
+	Size() int
+	JobID() string
+	Appnum() int       // index of the program, where a job has several
+	UniverseSize() int // ranks there is room for; 0: not known
+	Spawned() bool     // another job has started this one
+	FaultTolerant() bool
+
+	Put(key, value string) error
+	Get(key string) (string, error)
+	GetAll(keys []string) ([]string, error)
+	Barrier(ctx context.Context) error
+
+	Publish(name, port string) error
+	Lookup(name string) (port string, err error)
+	Unpublish(name string) error
+	Spawn(ctx context.Context, req pmi.SpawnRequest) (codes []int, err error)
+
+	Notify(f func(pmi.Notice)) (ok bool, err error)
+	Abort(code int) error
+	Finalize(ctx context.Context) error
+	Close() error
+}
+
+// Option changes how Init sets a process up.
+type Option func(*options)
+
+type options struct {
+	launcher   Launcher
+	dial       func(ctx context.Context, network, address string) (net.Conn, error)
+	listen     func(ctx context.Context) (net.Listener, error)
+	addresses  []string
+	noShared   bool
+	eagerLimit int
+	links      int
+	host, site string
+	hostGiven  bool
+	log        *slog.Logger
+}
+
+// Variables that set for a job what options set for a program. Options come first.
+const (
+	envAddress  = "MESH_ADDRESS"     // WithAddresses: one
+	envNoShared = "MESH_NO_SHM"      // not empty: WithoutSharedMemory
+	envEager    = "MESH_EAGER_LIMIT" // WithEagerLimit
+	envLinks    = "MESH_LINKS"       // WithLinks
+)
+
+// placed is a launcher that knows where the process is, better than variables,
+// which some launchers copy from another node. Texts may be empty.
+type placed interface {
+	Place() (node, site, addr string)
+}
+
+// fromLauncher takes what no option has said and the launcher knows.
+func (o *options) fromLauncher(l Launcher) {
+	p, ok := l.(placed)
+	if !ok {
+		return
+	}
+	node, site, addr := p.Place()
+	if node != "" && !o.hostGiven {
+		o.host, o.site, o.hostGiven = node, site, true
+	}
+	if addr != "" && len(o.addresses) == 0 {
+		o.addresses = []string{addr}
+	}
+}
+
+// fromEnvironment takes what neither has said.
+func (o *options) fromEnvironment(env func(string) string) error {
+	if a := env(envAddress); a != "" && len(o.addresses) == 0 {
+		o.addresses = []string{a}
+	}
+	o.noShared = o.noShared || env(envNoShared) != ""
+	for _, v := range []struct {
+		name string
+		to   *int
+		most int
+	}{{envEager, &o.eagerLimit, 1 << 30}, {envLinks, &o.links, 16}} {
+		s := env(v.name)
+		if s == "" || *v.to != 0 {
+			continue
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > v.most {
+			return fmt.Errorf("%s=%.40q; a number from 1 to %d is allowed", v.name, s, v.most)
+		}
+		*v.to = n
+	}
+	return nil
+}
+
+// WithLauncher has the job be what l says, instead of what the environment does.
+func WithLauncher(l Launcher) Option { return func(o *options) { o.launcher = l } }
+
+// WithNetwork replaces TCP on the machine's own interfaces: listen makes what the
+// others connect to, dial connects to what theirs say they listen on. A program
+// that is a node of the mesh by itself gives those of package overlay.
+func WithNetwork(dial func(ctx context.Context, network, address string) (net.Conn, error), listen func(ctx context.Context) (net.Listener, error)) Option {
+	return func(o *options) { o.dial, o.listen = dial, listen }
+}
+
+// WithAddresses says what to listen on, as host or host:port.
+func WithAddresses(addrs ...string) Option { return func(o *options) { o.addresses = addrs } }
+
+// WithoutSharedMemory has processes of one host use TCP.
+func WithoutSharedMemory() Option { return func(o *options) { o.noShared = true } }
+
+// WithEagerLimit sets the size in bytes up to which messages are sent without
+// asking the receiver first. Zero leaves the choice to the library.
+func WithEagerLimit(bytes int) Option { return func(o *options) { o.eagerLimit = bytes } }
+
+// WithLinks has n connections, of 1 to 16, go to each process on another host.
+// Messages of different communicators and tags then do not wait for each other's
+// lost packets, and large messages are sent over all of them.
+func WithLinks(n int) Option { return func(o *options) { o.links = n } }
+
+// WithPlace says which host and site the process is on, instead of its
+// environment (MESH_NODE and MESH_SITE) and the machine.
+func WithPlace(host, site string) Option {
+	return func(o *options) { o.host, o.site, o.hostGiven = host, site, true }
+}
+
+// WithLogger has the library tell what happens inside. Nil: nothing is told.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }

@@ -1,0 +1,157 @@
+package mpi_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/mpi"
+	"github.com/meshmpi/meshmpi/mpi/mpitest"
+)
+
+// The tests of files mpich_*_test.go ask what the programs of MPICH's test suite
+// ask (its folder test/mpi), a case for a program, so that what that suite knows
+// of MPI's corners is known here. They are written anew and for Go: what has no
+// counterpart here (error handlers, files, Fortran's types) has no case.
+
+// mpichCase answers to one program of the suite.
+type mpichCase struct {
+	file  string // in the suite's test/mpi
+	ranks int
+	opts  []mpitest.Option
+	body  func(c *mpi.Comm) error
+}
+
+// mpichFolders are the cases by the suite's folders.
+func mpichFolders() map[string][]mpichCase {
+	return map[string][]mpichCase{
+		"attr": mpichAttr, "info": mpichInfo, "init": mpichInit, "group": mpichGroup,
+	}
+}
+
+// runMPICH runs the cases of a folder.
+func runMPICH(t *testing.T, folder string) {
+	t.Helper()
+	for _, tc := range mpichFolders()[folder] {
+		t.Run(tc.file, func(t *testing.T) {
+			mpitest.Run(t, tc.ranks, func(c *mpi.Comm) (err error) {
+				defer func() {
+					if p := recover(); p != nil {
+						var here checked
+						if e, ok := p.(error); !ok || !errors.As(e, &here) {
+							panic(p)
+						}
+						err = here
+					}
+				}()
+				return tc.body(c)
+			}, tc.opts...)
+		})
+	}
+}
+
+func TestMPICHAttr(t *testing.T)  { runMPICH(t, "attr") }
+func TestMPICHInfo(t *testing.T)  { runMPICH(t, "info") }
+func TestMPICHInit(t *testing.T)  { runMPICH(t, "init") }
+func TestMPICHGroup(t *testing.T) { runMPICH(t, "group") }
+
+// TestMPICHTables: no program is there twice, and each is in its folder.
+func TestMPICHTables(t *testing.T) {
+	seen := map[string]bool{}
+	for folder, cases := range mpichFolders() {
+		for _, tc := range cases {
+			if !strings.HasPrefix(tc.file, folder+"/") || seen[tc.file] {
+				t.Errorf("%s: in the table of %s, or there twice", tc.file, folder)
+			}
+			seen[tc.file] = true
+		}
+		t.Logf("%s: %d", folder, len(cases))
+	}
+}
+
+// checked is how check and its kind end a case: a panic that runMPICH makes an
+// error of the rank. It keeps cases as short as what they ask.
+type checked struct{ error }
+
+func (c checked) Unwrap() error { return c.error }
+
+// endCase ends the case with where its caller's caller stands.
+func endCase(err error) {
+	_, file, line, _ := runtime.Caller(2)
+	panic(checked{fmt.Errorf("%s:%d: %w", filepath.Base(file), line, err)})
+}
+
+// check ends the case at the first error.
+func check(errs ...error) {
+	if err := first(errs...); err != nil {
+		endCase(err)
+	}
+}
+
+// get returns a result and ends the case at an error.
+func get[T any](v T, err error) T {
+	if err != nil {
+		endCase(err)
+	}
+	return v
+}
+
+// get2 is get of two results.
+func get2[A, B any](a A, b B, err error) (A, B) {
+	if err != nil {
+		endCase(err)
+	}
+	return a, b
+}
+
+// is ends the case when a value is not what it should be.
+func is[T comparable](what string, got, want T) {
+	if got != want {
+		endCase(fmt.Errorf("%s: got %v, want %v", what, got, want))
+	}
+}
+
+// are is is of slices.
+func are[T comparable](what string, got, expect []T) {
+	if err := want(what, got, expect); err != nil {
+		endCase(err)
+	}
+}
+
+// refused ends the case when an error is not of a class.
+func refused(what string, err error, class mpi.Class) {
+	if !errors.Is(err, class) || mpi.ClassOf(err) == 0 {
+		endCase(fmt.Errorf("%s: got %v, want %v", what, err, class))
+	}
+	if strings.Contains(err.Error(), "\n") {
+		endCase(fmt.Errorf("%s: more than a line: %q", what, err))
+	}
+}
+
+// seq is n integers from one on.
+func seq(from, n int) []int {
+	s := make([]int, n)
+	for i := range s {
+		s[i] = from + i
+	}
+	return s
+}
+
+// fill is n times a value.
+func fill[T any](v T, n int) []T { return slices.Repeat([]T{v}, n) }
+
+// halves joins the ranks below at and the others by an intercommunicator.
+func halves(c *mpi.Comm, at int) *mpi.Comm {
+	color, remote := 0, at
+	if c.Rank() >= at {
+		color, remote = 1, 0
+	}
+	part := get(c.Split(color, 0))
+	x := get(part.InterCreate(0, c, remote, 99))
+	check(part.Free())
+	return x
+}

@@ -1,0 +1,271 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/meshmpi/meshmpi/mpi/coll"
+	"github.com/meshmpi/meshmpi/mpi/datatype"
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// run is a collective operation under way: a schedule whose rounds the engine
+// starts one after another as messages end, whoever drives it.
+type run struct {
+	o      *circle
+	sched  *coll.Schedule
+	bufs   [3][]byte // coll.Send, coll.Recv, coll.Tmp
+	tmp    *[]byte   // what bufs[coll.Tmp] came from
+	reduce func(in, inout []byte)
+	swap   engine.Swapper
+	swapAt func(off int) engine.Swapper // of what lands there in coll.Recv; nil: swap
+	finish func() error                 // after the last round; nil: nothing to do
+	// running counts the communicator's operations under way; nil: the caller waits.
+	running *atomic.Int32
+
+	id       engine.ID
+	round    int
+	pending  int     // messages that the round waits for, and one while they are being posted
+	later    []int32 // messages that later rounds wait for; nil: none
+	receives []engine.ID
+	err      error
+	ended    bool
+	step     func(*engine.Op, engine.Status, error) // r.stepped of the round at hand, made once
+}
+
+// begin starts the schedule and returns the request that ends with it.
+func (r *run) begin() engine.ID {
+	r.step = r.stepped
+	if r.sched.Tmp > 0 {
+		r.tmp = r.o.w.tmp(r.sched.Tmp)
+		r.bufs[coll.Tmp] = *r.tmp
+	}
+	r.id = r.o.w.eng.General()
+	r.o.w.eng.Do(r.advance)
+	return r.id
+}
+
+// tmp returns scratch of n bytes, with whatever in it.
+func (w *World) tmp(n int) *[]byte {
+	if b, _ := w.tmps.Get().(*[]byte); b != nil && cap(*b) >= n {
+		*b = (*b)[:n]
+		return b
+	}
+	b := make([]byte, n)
+	return &b
+}
+
+// wait runs the schedule to its end.
+func (r *run) wait() error {
+	_, err := r.o.w.eng.Wait(r.begin())
+	if err == nil { // the request of a closed engine is none
+		err = r.err
+	}
+	return err
+}
+
+// advance posts rounds until one has to wait for messages.
+func (r *run) advance(op *engine.Op) {
+	for r.round < len(r.sched.Rounds) && r.err == nil {
+		r.pending++ // so that messages that end at once do not end the round
+		if r.later != nil {
+			r.pending += int(r.later[r.round])
+			r.later[r.round] = 0
+		}
+		for i := range r.sched.Rounds[r.round] {
+			r.post(op, &r.sched.Rounds[r.round][i])
+		}
+		if r.pending--; r.err != nil {
+			break
+		}
+		if r.pending > 0 {
+			return
+		}
+		r.local()
+	}
+	r.end(op)
+}
+
+// stepped is called by the engine when a message has ended that the round at
+// hand waits for.
+func (r *run) stepped(op *engine.Op, _ engine.Status, err error) {
+	if r.ended {
+		return
+	}
+	r.pending--
+	r.noted(op, err)
+}
+
+// noted goes on after a message has ended.
+func (r *run) noted(op *engine.Op, err error) {
+	switch {
+	case err != nil:
+		r.err = err
+		r.end(op)
+	case r.pending == 0:
+		r.local()
+		r.advance(op)
+	}
+}
+
+// ender returns what is called when a message has ended that the round target
+// waits for.
+func (r *run) ender(target int) func(*engine.Op, engine.Status, error) {
+	if target == r.round {
+		r.pending++
+		return r.step
+	}
+	if r.later == nil {
+		r.later = make([]int32, len(r.sched.Rounds))
+	}
+	r.later[target]++
+	return func(op *engine.Op, _ engine.Status, err error) {
+		if r.ended {
+			return
+		}
+		if target > r.round {
+			r.later[target]--
+			if err != nil {
+				r.noted(op, err)
+			}
+			return
+		}
+		r.pending--
+		r.noted(op, err)
+	}
+}
+
+func (r *run) post(op *engine.Op, s *coll.Step) {
+	if s.Kind != coll.SendStep && s.Kind != coll.RecvStep || r.err != nil {
+		return
+	}
+	target := min(r.round+int(s.Wait), len(r.sched.Rounds)-1)
+	done := r.ender(target)
+	var id engine.ID
+	var err error
+	if s.Kind == coll.SendStep {
+		_, err = op.Isend(&engine.SendArgs{To: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Mode: engine.Standard, Data: r.at(s.Src), Done: done})
+	} else {
+		swap := r.swap
+		if r.swapAt != nil && s.Dst.Buf == coll.Recv {
+			swap = r.swapAt(s.Dst.Off)
+		}
+		id, err = op.Irecv(&engine.RecvArgs{From: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Buf: r.at(s.Dst), Swap: swap, Done: done})
+		r.receives = append(r.receives, id)
+	}
+	if err == nil {
+		return
+	}
+	if target == r.round {
+		r.pending--
+	} else {
+		r.later[target]--
+	}
+	r.err = err
+}
+
+// errPanicked is how an operation ends whose function has panicked.
+var errPanicked = errors.New("the operation panicked")
+
+func (r *run) at(f coll.Ref) []byte { return r.bufs[f.Buf][f.Off : f.Off+f.N] }
+
+// local does what the round's messages were for. A reduction may be the
+// program's own function, and panic.
+func (r *run) local() {
+	defer func() {
+		if p := recover(); p != nil {
+			r.err = fmt.Errorf("%w: %v", errPanicked, p)
+		}
+	}()
+	steps := r.sched.Rounds[r.round]
+	r.round++
+	if r.later == nil {
+		r.receives = r.receives[:0]
+	}
+	for i := range steps {
+		switch s := &steps[i]; s.Kind {
+		case coll.CopyStep:
+			copy(r.at(s.Dst), r.at(s.Src))
+		case coll.ReduceStep:
+			r.reduce(r.at(s.Src), r.at(s.Dst))
+		}
+	}
+}
+
+// end completes the request. After an error what has not been received will not
+// be waited for: who should send it may have failed as well.
+func (r *run) end(op *engine.Op) {
+	r.ended = true
+	if r.err == nil && r.tmp != nil { // after an error messages may still use it
+		r.o.w.tmps.Put(r.tmp)
+	}
+	if r.err != nil {
+		for _, id := range r.receives {
+			op.Cancel(id)
+		}
+	} else if r.finish != nil {
+		r.err = r.finish()
+	}
+	if r.running != nil {
+		r.running.Add(-1)
+	}
+	op.Complete(r.id, engine.Status{}, r.err)
+}
+
+// The operations below are how the members of a communicator agree among
+// themselves, on numbers that are small in size and count.
+
+const opMax = datatype.Max
+
+// allreduce combines v of all members, in place.
+func (o *circle) allreduce(v []int64, kind datatype.OpKind) error {
+	kernel, _ := datatype.Reduce(kind, datatype.Int64)
+	s := coll.Allreduce(&o.topo, coll.Args{Count: len(v), Elem: 8, Commutes: true, InPlace: true})
+	r := &run{o: o, sched: &s, reduce: kernel, swap: swapInt64}
+	r.bufs[coll.Recv] = bytesOf(v)
+	return r.wait()
+}
+
+// allgather returns what all members gave, by rank. All give equally many.
+func (o *circle) allgather(v []int64) ([]int64, error) {
+	all := make([]int64, len(v)*len(o.procs))
+	s := coll.Allgather(&o.topo, coll.Args{Count: len(v), Elem: 8})
+	r := &run{o: o, sched: &s, swap: swapInt64}
+	r.bufs[coll.Send], r.bufs[coll.Recv] = bytesOf(v), bytesOf(all)
+	return all, r.wait()
+}
+
+// allgatherv is allgather of any number from each.
+func (o *circle) allgatherv(v []int64) ([]int64, error) {
+	counts, err := o.allgather([]int64{int64(len(v))})
+	if err != nil {
+		return nil, err
+	}
+	most := slices.Max(counts)
+	padded := append(slices.Clone(v), make([]int64, int(most)-len(v))...)
+	next := *o
+	next.tag |= againTag
+	all, err := next.allgather(padded)
+	if err != nil {
+		return nil, err
+	}
+	out := all[:0]
+	for i, n := range counts {
+		out = append(out, all[i*int(most):i*int(most)+int(n)]...)
+	}
+	return out, nil
+}
+
+// againTag sets the second step of an agreement apart from the first, so that a
+// member that has gone ahead does not disturb one that has not.
+const againTag = 1 << 29
+
+// share gives all members what the root has.
+func (o *circle) share(v []int64, root int) error {
+	s := coll.Bcast(&o.topo, coll.Args{Count: len(v), Elem: 8, Root: root})
+	r := &run{o: o, sched: &s, swap: swapInt64}
+	r.bufs[coll.Recv] = bytesOf(v)
+	return r.wait()
+}

@@ -1,0 +1,313 @@
+package mpi
+
+import (
+	"reflect"
+	"sync"
+
+	"github.com/meshmpi/meshmpi/mpi/datatype"
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// Type is a datatype (MPI 4.1 chapter 5): how the items of a Buf lie in memory.
+type Type = datatype.Type
+
+// TypeOf returns the type of a Go type without pointers: numbers, booleans, and
+// structs and arrays of them. The error names the field that is in the way.
+func TypeOf[T any]() (*Type, error) { return typeFor(reflect.TypeFor[T]()) }
+
+// goTypes are the types that reflection has made: reflect.Type → *Type or error.
+var goTypes sync.Map
+
+func typeFor(t reflect.Type) (*Type, error) {
+	if v, ok := goTypes.Load(t); ok {
+		if dt, ok := v.(*Type); ok {
+			return dt, nil
+		}
+		return nil, v.(error)
+	}
+	dt, err := datatype.Of(t)
+	if err != nil {
+		err = &Error{Op: "TypeOf", Class: ErrType, Peer: -1, Err: err}
+		goTypes.Store(t, err)
+		return nil, err
+	}
+	v, _ := goTypes.LoadOrStore(t, dt)
+	return v.(*Type), nil
+}
+
+// Buf is memory with a datatype: count items from an origin on. It refers to
+// the program's memory and copies nothing. What is wrong with it is said by the
+// operation that uses it.
+type Buf struct {
+	mem    []byte
+	origin int // bytes
+	count  int
+	typ    *Type
+	elem   reflect.Type
+	err    error
+}
+
+// BufOf is a slice of Go values without pointers, such as structs or Loc.
+func BufOf[T any](s []T) Buf {
+	t, err := TypeOf[T]()
+	return Buf{mem: bytesOf(s), count: len(s), typ: t, elem: reflect.TypeFor[T](), err: err}
+}
+
+// NewBuf is count items of type t in the memory of s, the first at its beginning.
+func NewBuf[T any](s []T, count int, t *Type) Buf {
+	b := Buf{mem: bytesOf(s), count: count, typ: t}
+	if _, err := TypeOf[T](); err != nil {
+		b.err = err // memory with pointers in it is the garbage collector's
+	}
+	return b
+}
+
+// At moves the first item to offset bytes from the beginning of the memory. Types
+// with negative displacements need it.
+func (b Buf) At(offset int) Buf {
+	b.origin = offset
+	return b
+}
+
+// check says what is wrong with the buffer.
+func (b Buf) check(op string) error {
+	switch {
+	case b.err != nil:
+		return b.err
+	case b.typ == nil:
+		return fail(op, ErrType, "the buffer has no type")
+	case b.count < 0:
+		return fail(op, ErrCount, "%d items", b.count)
+	}
+	lo, hi, err := b.typ.Span(b.count)
+	if err != nil {
+		return &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
+	}
+	if b.origin+lo < 0 || b.origin+hi > len(b.mem) {
+		return fail(op, ErrBuffer, "%d items of %v need bytes %d to %d of a buffer of %d", b.count, b.typ, b.origin+lo, b.origin+hi, len(b.mem))
+	}
+	return nil
+}
+
+// direct returns the items' memory if a message may come from it or go to it as
+// it is.
+func (b Buf) direct() ([]byte, bool) {
+	off, ok := b.typ.Contiguous(b.count)
+	if !ok {
+		return nil, false
+	}
+	n, _ := b.typ.PackSize(b.count) // check has looked
+	return b.mem[b.origin+off:][:n], true
+}
+
+// packed returns the items as a message.
+func (b Buf) packed(op string) ([]byte, error) {
+	if err := b.check(op); err != nil {
+		return nil, err
+	}
+	if m, ok := b.direct(); ok {
+		return m, nil
+	}
+	n, err := b.typ.PackSize(b.count)
+	if err != nil {
+		return nil, &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
+	}
+	m := make([]byte, n)
+	if _, err := b.typ.Pack(m, b.mem, b.origin, b.count); err != nil {
+		return nil, &Error{Op: op, Class: ErrBuffer, Peer: -1, Err: err}
+	}
+	return m, nil
+}
+
+// landing returns memory to receive a message in, and what takes it to its
+// place; nil if it is there already.
+func (b Buf) landing(op string) (m []byte, place func(n int) error, err error) {
+	if err := b.check(op); err != nil {
+		return nil, nil, err
+	}
+	if m, ok := b.direct(); ok {
+		return m, nil, nil
+	}
+	size, err := b.typ.PackSize(b.count)
+	if err != nil {
+		return nil, nil, &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
+	}
+	m = make([]byte, size)
+	return m, func(n int) error {
+		_, err := b.typ.UnpackAt(b.mem, m[:n], b.origin, b.count, 0)
+		return err
+	}, nil
+}
+
+// SendBuf is Send of a Buf.
+func (c *Comm) SendBuf(b Buf, dest, tag int) error {
+	r, err := c.isendBuf("SendBuf", b, dest, tag, engine.Standard)
+	if err != nil {
+		return err
+	}
+	_, err = r.wait("SendBuf", c.ctx)
+	return err
+}
+
+// SsendBuf is Ssend of a Buf.
+func (c *Comm) SsendBuf(b Buf, dest, tag int) error {
+	r, err := c.isendBuf("SsendBuf", b, dest, tag, engine.Synchronous)
+	if err != nil {
+		return err
+	}
+	_, err = r.wait("SsendBuf", c.ctx)
+	return err
+}
+
+// IsendBuf begins a SendBuf. Items that are not in one piece are copied at once.
+func (c *Comm) IsendBuf(b Buf, dest, tag int) (Request, error) {
+	return c.isendBuf("IsendBuf", b, dest, tag, engine.Standard)
+}
+
+// BsendBuf is Bsend of a Buf.
+func (c *Comm) BsendBuf(b Buf, dest, tag int) error {
+	m, err := b.packed("BsendBuf")
+	if err != nil {
+		return err
+	}
+	return c.bsend("BsendBuf", m, dest, tag)
+}
+
+func (c *Comm) isendBuf(op string, b Buf, dest, tag int, mode engine.Mode) (Request, error) {
+	m, err := b.packed(op)
+	if err != nil {
+		return Request{}, err
+	}
+	return c.isend(op, m, dest, tag, mode)
+}
+
+// RecvBuf is Recv into a Buf. A shorter message fills its first items.
+func (c *Comm) RecvBuf(b Buf, source, tag int) (Status, error) {
+	r, err := c.irecvBuf("RecvBuf", b, source, tag)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.wait("RecvBuf", c.ctx)
+}
+
+// IrecvBuf begins a RecvBuf.
+func (c *Comm) IrecvBuf(b Buf, source, tag int) (Request, error) {
+	return c.irecvBuf("IrecvBuf", b, source, tag)
+}
+
+func (c *Comm) irecvBuf(op string, b Buf, source, tag int) (Request, error) {
+	m, place, err := b.landing(op)
+	if err != nil {
+		return Request{}, err
+	}
+	from, err := c.source(op, source, tag)
+	if err != nil || from == noProc {
+		return Request{}, err
+	}
+	a := &engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Buf: m, Swap: b.typ}
+	if place != nil {
+		a.Done = func(_ *engine.Op, st engine.Status, _ error) {
+			_ = place(int(min(st.Bytes, int64(len(m))))) // check has looked at all that can be wrong
+		}
+	}
+	id, err := c.w.eng.Irecv(a)
+	return c.request(op, source, id, err)
+}
+
+// Pack appends the items of a Buf to dst in the form of a message, which Unpack
+// of a process of the same architecture takes apart (MPI 4.1 §5.2).
+func Pack(dst []byte, b Buf) ([]byte, error) {
+	m, err := b.packed("Pack")
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, m...), nil
+}
+
+// Unpack takes the items of a Buf from the beginning of src and returns the rest.
+func Unpack(src []byte, b Buf) (rest []byte, err error) {
+	if err := b.check("Unpack"); err != nil {
+		return src, err
+	}
+	n, err := b.typ.Unpack(b.mem, src, b.origin, b.count)
+	if err != nil {
+		return src, &Error{Op: "Unpack", Class: ErrTruncate, Peer: -1, Err: err}
+	}
+	return src[n:], nil
+}
+
+// PackExternal is Pack in external32, which every MPI on every machine reads
+// (MPI 4.1 §14.5.2).
+func PackExternal(dst []byte, b Buf) ([]byte, error) {
+	if err := b.check("PackExternal"); err != nil {
+		return dst, err
+	}
+	n, err := b.typ.ExternalSize(b.count)
+	if err != nil {
+		return dst, &Error{Op: "PackExternal", Class: ErrType, Peer: -1, Err: err}
+	}
+	m := make([]byte, n)
+	if _, err := b.typ.PackExternal(m, b.mem, b.origin, b.count); err != nil {
+		return dst, &Error{Op: "PackExternal", Class: ErrBuffer, Peer: -1, Err: err}
+	}
+	return append(dst, m...), nil
+}
+
+// UnpackExternal takes the items of a Buf from external32 and returns the rest.
+func UnpackExternal(src []byte, b Buf) (rest []byte, err error) {
+	if err := b.check("UnpackExternal"); err != nil {
+		return src, err
+	}
+	n, err := b.typ.UnpackExternal(b.mem, src, b.origin, b.count)
+	if err != nil {
+		return src, &Error{Op: "UnpackExternal", Class: ErrTruncate, Peer: -1, Err: err}
+	}
+	return src[n:], nil
+}
+
+// vec is what a collective operation works on: elements in one piece.
+type vec struct {
+	b    []byte
+	n    int // elements
+	each int // bytes of one
+	typ  *Type
+	elem reflect.Type   // nil: of no one Go type
+	swap engine.Swapper // nil: typ
+}
+
+func vecOf[T Scalar](s []T) vec {
+	t := datatype.Basic(kindOf[T]())
+	v := vec{b: bytesOf(s), n: len(s), each: t.Size(), typ: t, elem: reflect.TypeFor[T]()}
+	if s != nil && v.b == nil {
+		v.b = []byte{} // nothing, but not in place
+	}
+	return v
+}
+
+// none reports whether there is no buffer: in place, or not needed.
+func (v vec) none() bool { return v.b == nil }
+
+// size is the bytes of one element.
+func (v vec) size() int { return v.each }
+
+// reduction returns the kernel of a predefined operation for the elements.
+func (v vec) reduction(o datatype.OpKind) (datatype.Kernel, bool) {
+	if v.typ == nil {
+		return nil, false
+	}
+	kind := datatype.Invalid
+	for k := range v.typ.SignatureRuns() {
+		kind = k
+		break
+	}
+	if o == datatype.MinLoc || o == datatype.MaxLoc {
+		if t := datatype.LocType(kind); t == nil || t.Signature(1) != v.typ.Signature(1) {
+			return nil, false
+		}
+		return datatype.Reduce(o, kind)
+	}
+	if t := datatype.Basic(kind); t == nil || t.Signature(v.typ.Elems()) != v.typ.Signature(1) {
+		return nil, false
+	}
+	return datatype.Reduce(o, kind)
+}

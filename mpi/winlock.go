@@ -1,0 +1,180 @@
+package mpi
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// lockState is what a target grants.
+type lockState struct {
+	exclusive bool
+	holders   []int // ranks; the same one may hold it shared only once
+	waiting   []lockWaiter
+	all       bool // as an origin: LockAll is in force
+}
+
+type lockWaiter struct {
+	rank      int
+	exclusive bool
+	number    uint32
+}
+
+// LockKind says whether others may hold a lock at the same time.
+type LockKind uint8
+
+// The kinds of locks.
+const (
+	LockShared LockKind = iota
+	LockExclusive
+)
+
+// Lock begins an epoch to one target, which has no part in it. Exclusive: nobody
+// else has one to that target at the same time.
+func (w *window) Lock(kind LockKind, target int) error {
+	const op = "Lock"
+	if err := w.usable(op); err != nil {
+		return err
+	}
+	switch {
+	case target < 0 || target >= w.c.Size():
+		return fail(op, ErrRank, "target %d of %d", target, w.c.Size())
+	case kind != LockShared && kind != LockExclusive:
+		return fail(op, ErrLockType, "kind %d; LockShared and LockExclusive are known", kind)
+	case !w.mayLock(target):
+		return fail(op, ErrRMASync, "an epoch to rank %d is open already", target)
+	}
+	if err := w.wrapWait(op, w.ask(rmaLock, uint8(kind), target)); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.targets[target].locked = true
+	return nil
+}
+
+// mayLock reports whether no epoch is open to a target. A Fence after which
+// nothing was accessed has begun none (MPI 4.1 §12.5.1).
+func (w *window) mayLock(target int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fenced && !slices.ContainsFunc(w.targets, func(e epoch) bool { return e.dirty }) {
+		w.fenced = false
+	}
+	return !w.allows(target)
+}
+
+// Unlock ends the epoch that Lock began: all accesses in it have been done.
+func (w *window) Unlock(target int) error {
+	const op = "Unlock"
+	if err := w.usable(op); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	held := target >= 0 && target < len(w.targets) && w.targets[target].locked
+	if held {
+		w.targets[target].locked = false
+	}
+	w.mu.Unlock()
+	if !held {
+		return fail(op, ErrRMASync, "rank %d is not locked", target)
+	}
+	return w.wrapWait(op, w.ask(rmaUnlock, 0, target))
+}
+
+// LockAll begins an epoch to all targets, shared.
+func (w *window) LockAll() error {
+	const op = "LockAll"
+	if err := w.usable(op); err != nil {
+		return err
+	}
+	for r := range w.targets {
+		if !w.mayLock(r) {
+			return fail(op, ErrRMASync, "an epoch to rank %d is open already", r)
+		}
+	}
+	asked := make([]question, len(w.targets))
+	for r := range asked {
+		asked[r] = w.ask(rmaLock, uint8(LockShared), r)
+	}
+	var errs []error
+	for _, q := range asked {
+		errs = append(errs, w.wrapWait(op, q))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lock.all = true
+	return nil
+}
+
+// UnlockAll ends the epoch that LockAll began.
+func (w *window) UnlockAll() error {
+	const op = "UnlockAll"
+	if err := w.usable(op); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	held := w.lock.all
+	w.lock.all = false
+	w.mu.Unlock()
+	if !held {
+		return fail(op, ErrRMASync, "LockAll was not called")
+	}
+	asked := make([]question, len(w.targets))
+	for r := range asked {
+		asked[r] = w.ask(rmaUnlock, 0, r)
+	}
+	var errs []error
+	for _, q := range asked {
+		errs = append(errs, w.wrapWait(op, q))
+	}
+	return errors.Join(errs...)
+}
+
+// lockAsked grants a lock of our memory, now or when it is free. Nobody overtakes
+// one who waits.
+func (w *window) lockAsked(op *engine.Op, l lockWaiter) {
+	w.mu.Lock()
+	w.lock.waiting = append(w.lock.waiting, l)
+	granted := w.grant()
+	w.mu.Unlock()
+	w.tellGranted(op, granted)
+}
+
+func (w *window) unlockAsked(op *engine.Op, from int) {
+	w.mu.Lock()
+	if i := slices.Index(w.lock.holders, from); i >= 0 {
+		w.lock.holders = slices.Delete(w.lock.holders, i, i+1)
+	}
+	granted := w.grant()
+	w.mu.Unlock()
+	w.tellGranted(op, granted)
+}
+
+// grant takes from those who wait whoever may have the lock now.
+func (w *window) grant() (granted []lockWaiter) {
+	l := &w.lock
+	for len(l.waiting) > 0 {
+		next := l.waiting[0]
+		if len(l.holders) > 0 && (next.exclusive || l.exclusive) {
+			return granted
+		}
+		l.exclusive = next.exclusive
+		l.holders = append(l.holders, next.rank)
+		l.waiting = l.waiting[1:]
+		granted = append(granted, next)
+	}
+	return granted
+}
+
+func (w *window) tellGranted(op *engine.Op, granted []lockWaiter) {
+	for _, l := range granted {
+		if w.tell(op, l.rank, winHeader{kind: rmaLocked, number: l.number}) != nil {
+			w.unlockAsked(op, l.rank) // it is dead
+		}
+	}
+}

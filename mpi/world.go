@@ -1,0 +1,312 @@
+package mpi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mpi/datatype"
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+	"github.com/meshmpi/meshmpi/mpi/pmi"
+)
+
+// World is MPI in one process of a job, from Init to Finalize. Its methods may
+// be called from any goroutine.
+type World struct {
+	eng      *engine.Engine
+	launcher Launcher
+	world    *Comm
+	self     *Comm
+	parent   *Comm // of a job that was spawned
+
+	contexts  contexts
+	buffer    buffer
+	scratches sync.Pool // of *[small]byte, for messages
+	tmps      sync.Pool // of *[]byte, for collective operations
+	table     table
+	comms     comms
+	spawning  spawning
+	finalized atomic.Bool
+	crashed   atomic.Bool
+	exit      func(code int)
+}
+
+// finalizeTime bounds how long a process waits for the others at the end.
+const finalizeTime = 2 * time.Minute
+
+// Init makes the process a member of the job that its launcher started: that of
+// meshrun, mpiexec, mpirun or srun, or one of a single process. All processes of
+// the job must call it, once. ctx bounds the time until they all have.
+func Init(ctx context.Context, opts ...Option) (*World, error) {
+	var o options
+	for _, f := range opts {
+		f(&o)
+	}
+	l := o.launcher
+	if l == nil {
+		c, err := pmi.Dial(ctx, nil)
+		if err != nil {
+			return nil, &Error{Op: "Init", Class: ErrOther, Peer: -1, Err: err}
+		}
+		l = c
+	}
+	w := &World{launcher: l, exit: os.Exit}
+	w.scratches.New = func() any { return new([small]byte) }
+	if err := w.begin(ctx, &o); err != nil {
+		if w.eng != nil {
+			stop, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = w.eng.Close(stop)
+		}
+		_ = l.Close()
+		return nil, &Error{Op: "Init", Class: ErrOther, Peer: -1, Err: err}
+	}
+	return w, nil
+}
+
+// inProcess is a launcher whose processes are goroutines of this one.
+type inProcess interface {
+	Hub() *engine.Hub
+	Exit(code int)
+}
+
+// begin meets the other processes.
+func (w *World) begin(ctx context.Context, o *options) (err error) {
+	l := w.launcher
+	o.fromLauncher(l)
+	if err := o.fromEnvironment(os.Getenv); err != nil {
+		return err
+	}
+	cfg := engine.Config{
+		Self: engine.Proc(l.Rank()), Size: l.Size(), Job: []byte(l.JobID()), Resolve: w.resolve, Dial: o.dial, Listen: o.listen, Addresses: o.addresses,
+		OnFailure: w.processDied, SharedMemory: !o.noShared, EagerLimit: o.eagerLimit, Links: o.links, Log: o.log,
+	}
+	if l.Size() == 1 { // nobody has to find the same name, and all who run alone have it
+		cfg.Job = []byte(rand.Text())
+	}
+	if in, ok := l.(inProcess); ok {
+		cfg.Hub, w.exit = in.Hub(), in.Exit
+	}
+	if w.eng, err = engine.New(cfg); err != nil {
+		return err
+	}
+	w.eng.Handle(amRevoke, w.revokedByPeer)
+	w.handleWindows()
+	if err := l.Put(recordKey(l.Rank()), w.ownRecord(o).encode()); err != nil {
+		return err
+	}
+	if err := l.Barrier(ctx); err != nil {
+		return err
+	}
+	if err := w.table.fill(l); err != nil {
+		return err
+	}
+	if err := w.eng.Start(ctx); err != nil {
+		return err
+	}
+	w.makeComms()
+	if _, err := l.Notify(w.notice); err != nil && !errors.Is(err, pmi.ErrUnsupported) {
+		return err
+	}
+	if l.Spawned() {
+		return w.meetParent()
+	}
+	return nil
+}
+
+// makeComms makes the two communicators that are there from the beginning.
+func (w *World) makeComms() {
+	all := make([]engine.Proc, w.launcher.Size())
+	for i := range all {
+		all[i] = engine.Proc(i)
+	}
+	g := &Group{procs: all, self: engine.Proc(w.launcher.Rank())}
+	for i := range 3 { // the third is where jobs meet
+		w.contexts.reserve(i)
+	}
+	w.eng.OpenContext(ctxMeeting, nil)
+	w.world = w.newComm(0, g)
+	w.world.SetName("world")
+	w.self = w.newComm(contextsPerComm, g.with([]engine.Proc{g.self}))
+	w.self.SetName("self")
+}
+
+// Comm returns the communicator of all processes of the job (MPI_COMM_WORLD).
+func (w *World) Comm() *Comm { return w.world }
+
+// Self returns the communicator of this process alone (MPI_COMM_SELF).
+func (w *World) Self() *Comm { return w.self }
+
+// Appnum returns the index of the process's program in the command line that
+// started the job (MPI_APPNUM).
+func (w *World) Appnum() int { return w.launcher.Appnum() }
+
+// UniverseSize returns how many processes the launcher has room for, 0 where it
+// does not say (MPI_UNIVERSE_SIZE).
+func (w *World) UniverseSize() int { return w.launcher.UniverseSize() }
+
+// FaultTolerant reports whether the job goes on when a process dies.
+func (w *World) FaultTolerant() bool { return w.launcher.FaultTolerant() }
+
+// Finalized reports whether Finalize has been called.
+func (w *World) Finalized() bool { return w.finalized.Load() }
+
+// Finalize ends MPI in this process; it is collective. Attributes of Self are
+// deleted, what was sent is delivered, and all processes wait for each other. No
+// other call may be under way.
+func (w *World) Finalize() error {
+	const op = "Finalize"
+	if !w.finalized.Load() {
+		if err := w.self.attrs.clear(op); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), finalizeTime)
+	defer cancel()
+	var errs []error
+	if !w.finalized.Load() && w.launcher.Size() > 1 && !w.anyFailed() {
+		if err := Barrier(w.world.WithContext(ctx)); err != nil && !errors.Is(err, ErrProcFailed) {
+			errs = append(errs, err)
+		}
+	}
+	if !w.finalized.CompareAndSwap(false, true) {
+		return fail(op, ErrNotInitialized, "it was called before")
+	}
+	errs = append(errs, w.eng.Close(ctx), w.launcher.Finalize(ctx))
+	if err := errors.Join(errs...); err != nil {
+		return &Error{Op: op, Class: ErrOther, Peer: -1, Err: err}
+	}
+	return nil
+}
+
+// Abort ends all processes of the job, this one at once, with an exit code.
+func (w *World) Abort(code int) {
+	_ = w.launcher.Abort(code) // this process ends in any case
+	w.exit(code)
+}
+
+// Main is an MPI program: Init, body with the communicator of all processes, and
+// Finalize. If body fails or panics, a line on standard error says so and the
+// whole job is aborted. Main returns when the job has gone well.
+func Main(body func(c *Comm) error, opts ...Option) {
+	w, err := Init(context.Background(), opts...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := w.run(body); err != nil {
+		fmt.Fprintf(os.Stderr, "rank %d: %v\n", w.world.rank, err)
+		w.Abort(1)
+		return
+	}
+	if err := w.Finalize(); err != nil {
+		fmt.Fprintf(os.Stderr, "rank %d: %v\n", w.world.rank, err)
+		w.exit(1)
+	}
+}
+
+// run is body whose panics are errors.
+func (w *World) run(body func(*Comm) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
+		}
+	}()
+	return body(w.world)
+}
+
+// notice is told by the launcher what has happened to the job.
+func (w *World) notice(n pmi.Notice) {
+	switch n.Kind {
+	case pmi.Died:
+		w.eng.Fail(engine.Proc(n.Rank), fmt.Errorf("the launcher says that it has died, with code %d", n.Code))
+	case pmi.Lost:
+		if w.finalized.Load() || w.launcher.FaultTolerant() {
+			return
+		}
+		for p := range w.launcher.Size() {
+			w.eng.Fail(engine.Proc(p), errors.New("the launcher is gone"))
+		}
+	}
+}
+
+// processDied is told by the engine.
+func (w *World) processDied(p engine.Proc, err error) {
+	w.comms.mu.Lock()
+	var wins []*window
+	for _, c := range w.comms.list {
+		if win := c.win.Load(); win != nil && c.rankOf.of(p) >= 0 {
+			wins = append(wins, win)
+		}
+	}
+	w.comms.mu.Unlock()
+	w.eng.Do(func(op *engine.Op) {
+		for _, win := range wins {
+			win.lost(op, win.c.rankOf.of(p), engine.ErrProcFailed{Proc: p, Err: err})
+		}
+	})
+}
+
+// anyFailed reports whether a process of the job is known to be dead.
+func (w *World) anyFailed() bool {
+	for _, p := range w.world.group.procs {
+		if w.eng.Failed(p) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// swapInt64 converts numbers of our own.
+var swapInt64 = datatype.Basic(datatype.Int64)
+
+// comms are the communicators of a process, by the first of their contexts.
+type comms struct {
+	mu   sync.Mutex // guards list
+	list map[engine.Context]*comm
+}
+
+func (w *World) remember(c *comm) {
+	w.comms.mu.Lock()
+	defer w.comms.mu.Unlock()
+	if w.comms.list == nil {
+		w.comms.list = map[engine.Context]*comm{}
+	}
+	w.comms.list[c.base] = c
+}
+
+func (w *World) forget(c *comm) {
+	w.comms.mu.Lock()
+	defer w.comms.mu.Unlock()
+	delete(w.comms.list, c.base)
+}
+
+// commAt finds a communicator by the first of its contexts.
+func (w *World) commAt(base engine.Context) *comm {
+	w.comms.mu.Lock()
+	defer w.comms.mu.Unlock()
+	return w.comms.list[base]
+}
+
+func recordKey(rank int) string { return "mpi-" + strconv.Itoa(rank) }
+
+// Crash ends MPI in this process as if it had died: nothing is delivered any more
+// and nobody is told. It is for tests of programs that are to survive that.
+func (w *World) Crash() {
+	w.crashed.Store(true)
+	w.finalized.Store(true)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = w.eng.Close(over) // says that it was not given time
+	_ = w.launcher.Close()
+}
+
+// Crashed reports whether Crash has been called.
+func (w *World) Crashed() bool { return w.crashed.Load() }
