@@ -158,6 +158,7 @@ func (s *session) environ(acc account, client []string) []string {
 	env = append(env, client...)
 	return append(env,
 		"MESH_STATE="+s.cfg.StateDir, "MESH_NODE="+s.cfg.Node, "MESH_SITE="+s.cfg.Site, "MESH_BIN="+s.cfg.BinDir,
+		"MESH_ADDRESS="+s.cfg.Dest.Addr().Unmap().String(),
 		fmt.Sprintf("SSH_CONNECTION=%s %d %s %d", s.cfg.Source.Addr(), s.cfg.Source.Port(), s.cfg.Dest.Addr(), s.cfg.Dest.Port()))
 }
 

@@ -91,7 +91,7 @@ func TestUserSwitch(t *testing.T) {
 	cfg := sessionConfig{Caller: Caller{Node: "a", Site: "alpha", User: "root"}, Node: "b", StateDir: w.dir}
 	s := &session{cfg: cfg, caller: cfg.Caller, login: "root"}
 	s.cfg.Policy = Policy{Map: []Rule{{Site: "alpha", User: "root", To: "mpitest"}}}
-	if s.account, err = s.localAccount(); err != nil {
+	if s.account, err = admit(t.Context(), s.cfg.Policy, s.caller, s.login); err != nil {
 		t.Fatal(err)
 	}
 	c := &command{s: s}

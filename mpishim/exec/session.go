@@ -155,26 +155,13 @@ func (s *session) firstChannel(channels <-chan ssh.NewChannel) (ssh.Channel, <-c
 			continue
 		}
 		var err error
-		if s.account, err = s.localAccount(); err != nil {
+		if s.account, err = admit(context.Background(), s.cfg.Policy, s.caller, s.login); err != nil {
 			next.Reject(ssh.Prohibited, strings.TrimPrefix(err.Error(), "exec: "))
 			return nil, nil, err
 		}
 		return next.Accept()
 	}
 	return nil, nil, nil
-}
-
-// localAccount maps the caller to an account here that it may use.
-func (s *session) localAccount() (account, error) {
-	name, mapped, err := s.cfg.Policy.Local(s.caller, s.login)
-	if err != nil {
-		return account{}, err
-	}
-	acc, err := lookupAccount(context.Background(), name)
-	if err != nil {
-		return account{}, err
-	}
-	return acc, acc.allowed(s.cfg.Policy, mapped)
 }
 
 // serve answers requests until the command has ended or the connection is gone.
