@@ -25,13 +25,19 @@ var rooms = []struct {
 	{"tun", []string{"mesh/peer"}},
 	{"dns", []string{"mesh/peer", "dns"}},
 	{"shaper", []string{"mesh/peer"}},
-	{"mpishim", []string{"mesh/peer", "mpishim"}},
-	{"mpi", []string{"mpi"}},
+	{"mpishim", []string{"mesh/peer", "mpishim", "mpi/pmi"}},
+	{"mpi/internal/engine", nil},
+	{"mpi/datatype", nil},
+	{"mpi/coll", nil},
+	{"mpi/pmi", nil},
+	{"mpi", []string{"mpi", "mpi/internal/engine", "mpi/datatype", "mpi/coll", "mpi/pmi"}},
 	{"internal/state", []string{"mesh/peer", "mesh/cert"}},
 	{"internal/node/api", []string{"mesh/peer", "mpishim"}},
-	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/node/api"}},
+	{"internal/node/jobs", nil},
+	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/node/api", "internal/node/jobs"}},
+	{"overlay", []string{"internal/node", "mesh/token"}},
 	{"cmd", []string{"internal/node", "internal/node/api", "internal/cli", "mpi", "mpishim", "mesh/token"}},
-	{"integration", []string{"internal/node", "internal/node/api", "internal/cli", "mpi", "mpishim", "integration"}},
+	{"integration", []string{"internal/node", "overlay", "internal/node/api", "internal/cli", "mpi", "mpi/datatype", "mpi/coll", "mpi/pmi", "mpishim", "integration"}},
 }
 
 // owners says which rooms may import a third party directly. What is not listed

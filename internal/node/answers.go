@@ -227,7 +227,7 @@ func silent(rec peer.Record, i peer.PathInfo, informed bool) error {
 func (d *daemon) getEnv(*http.Request) (any, error) {
 	n := d.id.network
 	return api.Env{Version: api.Version, Node: d.id.self.Name, Site: d.id.self.Site, TUN: d.host.Name(),
-		CIDR4: n.CIDR4.String(), Domain: n.Domain, BinDir: binDir()}, nil
+		Addr4: d.id.self.Addr4.String(), CIDR4: n.CIDR4.String(), Domain: n.Domain, BinDir: binDir()}, nil
 }
 
 func (d *daemon) postTicket(r *http.Request) (any, error) {

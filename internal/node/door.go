@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -23,9 +24,7 @@ const maxLocal = 256
 type door struct {
 	net.Listener
 	refused atomic.Uint64 // connections beyond a user's share
-
-	mu   sync.Mutex // guards open
-	open map[uint32]int
+	users   shares[uint32]
 }
 
 // openDoor listens at path, in place of what a dead daemon left there. The
@@ -45,7 +44,7 @@ func openDoor(path string) (*door, error) {
 		ln.Close()
 		return nil, fmt.Errorf("node: local socket: %w", err)
 	}
-	return &door{Listener: ln, open: map[uint32]int{}}, nil
+	return &door{Listener: ln}, nil
 }
 
 // Accept returns the next connection of a user who has not too many.
@@ -56,44 +55,59 @@ func (d *door) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		who := credentials(c)
-		if d.enter(who.uid) {
-			return &localConn{Conn: c, who: who, leave: func() { d.leave(who.uid) }}, nil
+		if d.users.enter(who.uid, who.share()) {
+			return &localConn{counted: counted{Conn: c, leave: func() { d.users.leave(who.uid) }}, who: who}, nil
 		}
 		d.refused.Add(1)
 		c.Close()
 	}
 }
 
-func (d *door) enter(uid uint32) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if uid != 0 && d.open[uid] >= maxLocal {
+// shares counts what each of several holders has open.
+type shares[K comparable] struct {
+	mu   sync.Mutex // guards open
+	open map[K]int
+}
+
+// enter counts one more of k's, unless it has that many already.
+func (s *shares[K]) enter(k K, most int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[k] >= most {
 		return false
 	}
-	d.open[uid]++
+	if s.open == nil {
+		s.open = map[K]int{}
+	}
+	s.open[k]++
 	return true
 }
 
-func (d *door) leave(uid uint32) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open[uid]--; d.open[uid] == 0 {
-		delete(d.open, uid)
+func (s *shares[K]) leave(k K) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[k]--; s.open[k] == 0 {
+		delete(s.open, k)
 	}
 }
 
-// localConn is a connection of somebody known.
-type localConn struct {
+// counted is a connection that is part of a share.
+type counted struct {
 	net.Conn
-	who   caller
 	once  sync.Once
 	leave func()
 }
 
 // Close implements net.Conn.
-func (c *localConn) Close() error {
+func (c *counted) Close() error {
 	c.once.Do(c.leave)
 	return c.Conn.Close()
+}
+
+// localConn is a connection of somebody known.
+type localConn struct {
+	counted
+	who caller
 }
 
 // caller is the local process that asks, as the kernel knows it.
@@ -121,6 +135,14 @@ func callerIn(r *http.Request) caller {
 
 // may reports whether the caller may change the network.
 func (c caller) may() bool { return c.uid == 0 || int64(c.uid) == int64(os.Getuid()) }
+
+// share is how many connections the caller may hold at a time.
+func (c caller) share() int {
+	if c.uid == 0 {
+		return math.MaxInt
+	}
+	return maxLocal
+}
 
 // name returns the caller's user name. The host's name service may take its time.
 func (c caller) name() (string, error) {

@@ -20,25 +20,26 @@ import (
 // TestDoorShares: no user but root holds more than his share; who leaves makes
 // room, once.
 func TestDoorShares(t *testing.T) {
-	d := &door{open: map[uint32]int{}}
+	var users shares[uint32]
+	enter := func(uid uint32) bool { return users.enter(uid, caller{uid}.share()) }
 	for range maxLocal {
-		if !d.enter(1000) || !d.enter(0) {
+		if !enter(1000) || !enter(0) {
 			t.Fatal("refused within the share")
 		}
 	}
-	if d.enter(1000) || !d.enter(0) || !d.enter(1001) {
+	if enter(1000) || !enter(0) || !enter(1001) {
 		t.Error("the share is not user 1000's own")
 	}
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := &localConn{Conn: ours, leave: func() { d.leave(1000) }}
+	c := &counted{Conn: ours, leave: func() { users.leave(1000) }}
 	c.Close()
 	c.Close()
-	if !d.enter(1000) || d.enter(1000) {
+	if !enter(1000) || enter(1000) {
 		t.Error("closing a connection twice does not make room once")
 	}
-	d.leave(1001)
-	if _, ok := d.open[1001]; ok {
+	users.leave(1001)
+	if _, ok := users.open[1001]; ok {
 		t.Error("who has left is remembered")
 	}
 }
@@ -59,8 +60,8 @@ func TestOpenDoor(t *testing.T) {
 		t.Errorf("the socket has mode %v", info.Mode())
 	}
 	c.Close()
-	if len(d.open) != 0 {
-		t.Errorf("connections are open after the last has closed: %v", d.open)
+	if len(d.users.open) != 0 {
+		t.Errorf("connections are open after the last has closed: %v", d.users.open)
 	}
 	d.Close()
 	if _, err := os.Stat(path); err == nil {

@@ -66,20 +66,30 @@ func (d *daemon) startExec(ctx context.Context) error {
 // without IPv6 does without that one.
 func (d *daemon) listenExec() (list []net.Listener, err error) {
 	for _, a := range d.id.self.Addrs() {
-		addr := netip.AddrPortFrom(a, exec.Port)
-		ln, err := net.Listen("tcp", addr.String())
+		ln, err := listenVirtual(a, exec.Port, "exec service")
 		switch {
 		case err == nil:
 			list = append(list, ln)
-		case errors.Is(err, syscall.EADDRINUSE):
-			return list, fmt.Errorf("node: exec service: TCP port %d of %s is in use; stop what listens there on every address (ss -ltnp)", exec.Port, a)
 		case a.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
-			d.log.Warn("no exec service on the IPv6 address", "addr", addr, "err", err)
+			d.log.Warn("no exec service on the IPv6 address", "addr", a, "err", err)
 		default:
-			return list, fmt.Errorf("node: exec service on %s: %w", addr, err)
+			return list, err
 		}
 	}
 	return list, nil
+}
+
+// listenVirtual opens a port of ours on a virtual address.
+func listenVirtual(a netip.Addr, port uint16, what string) (net.Listener, error) {
+	addr := netip.AddrPortFrom(a, port)
+	ln, err := net.Listen("tcp", addr.String())
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("node: %s: TCP port %d of %s is in use; stop what listens there on every address (ss -ltnp)", what, port, a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node: %s on %s: %w", what, addr, err)
+	}
+	return ln, nil
 }
 
 // policy reads the policy as it is now.

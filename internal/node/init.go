@@ -154,6 +154,8 @@ type JoinOptions struct {
 	State string
 	Name  string // "": the host's name up to its first dot
 	Token token.Token
+
+	Userspace bool // for Config.Userspace: the host's own routes do not matter
 }
 
 // Check reports in a line for the user an option that can never be right.
@@ -185,8 +187,10 @@ func Join(ctx context.Context, opt JoinOptions) (peer.Node, peer.Network, error)
 	asked := again
 	res, err := hub.Join(ctx, hub.JoinRequest{Token: opt.Token, Name: opt.Name, Keys: keys,
 		Check: func(n peer.Network) error {
-			if err := tun.CheckOverlap(n.CIDR4, n.CIDR6); err != nil {
-				return err
+			if !opt.Userspace {
+				if err := tun.CheckOverlap(n.CIDR4, n.CIDR6); err != nil {
+					return err
+				}
 			}
 			asked = true // from here on it may happen
 			return nil

@@ -32,6 +32,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
+	"github.com/meshmpi/meshmpi/tun"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -40,9 +41,13 @@ type Config struct {
 	State string    // state directory, initialised
 	Ports udp.Ports // of the UDP port (and a hub's TCP port); zero: what init or join recorded, else 51820
 	TUN   string    // interface name; "": mesh0
-	Log   *slog.Logger
-	Ready func()          // called once everything runs; may be nil
-	Keep  <-chan struct{} // when closed before ctx ends, host set-up and running sessions are left for a successor
+	// Userspace has the node live in this process alone: a TCP/IP stack of its own
+	// in place of a TUN, no names for the host, no remote commands, and any free
+	// UDP port unless Ports says otherwise. It needs no privilege.
+	Userspace bool
+	Log       *slog.Logger
+	Ready     func(*Node)     // called once everything runs; may be nil
+	Keep      <-chan struct{} // when closed before ctx ends, host set-up and running sessions are left for a successor
 }
 
 // DefaultPort is where nodes listen unless told otherwise.
@@ -135,11 +140,13 @@ type daemon struct {
 
 	events *journal
 	mesh   *mesh.Mesh
-	host   host
-	hub    *hubSide // nil on ordinary nodes
-	links  *links   // control sessions and relays
+	host   inside
+	stack  *tun.Stack // host, if it is a userspace one
+	hub    *hubSide   // nil on ordinary nodes
+	links  *links     // control sessions and relays
 	saved  *saver
-	door   *door // the local socket
+	door   *door    // the local socket
+	jobs   *jobSide // where ranks meet
 
 	port      uint16 // UDP
 	group     *errgroup.Group
@@ -177,6 +184,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	d := &daemon{cfg: cfg, log: cfg.Log.With("node", id.self.Name), id: id, dir: &directory.Directory{}, events: newJournal()}
+	d.jobs = newJobSide(d)
 	parts, end := context.WithCancel(context.WithoutCancel(ctx)) // they outlive ctx by the farewells
 	defer end()
 	d.group, parts = errgroup.WithContext(parts)
@@ -185,7 +193,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err == nil {
 		d.events.emit("started", id.self.Name, "the node runs")
 		if cfg.Ready != nil {
-			cfg.Ready()
+			cfg.Ready(&Node{d})
 		}
 		select {
 		case <-ctx.Done(): // we are asked to end
@@ -215,16 +223,17 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.openHub(sock); err != nil {
 		return err
 	}
-	if err := d.startHost(); err != nil {
+	if err := d.startInside(); err != nil {
 		return err
 	}
 	d.startSaver()
 	d.loadCache()
 	d.links = newLinks(d, sock)
-	for _, begin := range []func(context.Context) error{
-		func(ctx context.Context) error { return d.startMesh(ctx, sock) },
-		d.startNames, d.startExec, d.startAPI,
-	} {
+	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }}
+	if !d.cfg.Userspace {
+		parts = append(parts, d.startNames, d.startExec, d.startJobs)
+	}
+	for _, begin := range append(parts, d.startAPI) {
 		if err := begin(ctx); err != nil {
 			return err
 		}
@@ -242,6 +251,9 @@ func (d *daemon) ports() udp.Ports {
 	}
 	if p := advertisedPort(d.id.config.Advertise); p != 0 {
 		return udp.Ports{First: p, Last: p}
+	}
+	if d.cfg.Userspace {
+		return udp.Ports{}
 	}
 	return udp.Ports{First: DefaultPort, Last: DefaultPort}
 }

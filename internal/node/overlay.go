@@ -13,8 +13,41 @@ import (
 	"github.com/meshmpi/meshmpi/tun"
 )
 
-// host is the kernel's side: the TUN and what hangs on it.
-type host struct{ *tun.Host }
+// inside is the node's own end of the overlay: the host's kernel by a TUN, or a
+// stack in this process.
+type inside interface {
+	Name() string
+	Device() tun.Device
+	SetPeerMTU(addrs []netip.Addr, mtu int) error
+}
+
+var (
+	_ inside = (*tun.Host)(nil)
+	_ inside = userspace{}
+)
+
+// userspace is a stack as the inside of a node.
+type userspace struct{ *tun.Stack }
+
+// Name implements inside.
+func (userspace) Name() string { return "userspace" }
+
+// Device implements inside.
+func (u userspace) Device() tun.Device { return u.Stack }
+
+// startInside brings up what the overlay's packets come from and go to.
+func (d *daemon) startInside() error {
+	if !d.cfg.Userspace {
+		return d.startHost()
+	}
+	s, err := tun.NewStack(d.id.self.Addrs(), 0)
+	if err != nil {
+		return err
+	}
+	d.host, d.stack = userspace{s}, s
+	d.onClose("the userspace stack", s)
+	return nil
+}
 
 // startHost brings up the TUN, its addresses, routes and firewall.
 func (d *daemon) startHost() error {
@@ -26,7 +59,7 @@ func (d *daemon) startHost() error {
 	if err != nil {
 		return err
 	}
-	d.host = host{h}
+	d.host = h
 	d.onClose("the TUN", closeFunc(func() error {
 		if d.handedOver() {
 			return h.Detach()

@@ -37,7 +37,7 @@ func begin(t *testing.T, cfg Config) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{stop: cancel, keep: make(chan struct{}), done: make(chan error, 1)}
 	ready := make(chan struct{})
-	cfg.Log, cfg.Keep, cfg.Ready = slog.New(slog.DiscardHandler), r.keep, func() { close(ready) }
+	cfg.Log, cfg.Keep, cfg.Ready = slog.New(slog.DiscardHandler), r.keep, func(*Node) { close(ready) }
 	go func() { r.done <- Run(ctx, cfg) }()
 	select {
 	case <-ready:
@@ -168,6 +168,7 @@ func TestStartFails(t *testing.T) {
 		{"store", replaced(storeFile, garbage), []string{"store.db", "backup"}},
 		{"issuer", replaced("hub/ca.crt", garbage), []string{"hub/ca.crt", "backup"}},
 		{"name server", listen("udp4", "0.0.0.0:53"), []string{"dns", "53"}},
+		{"port of meetings", listen("tcp4", "0.0.0.0:7723"), []string{"7723", "in use"}},
 		{"exec port", listen("tcp4", "0.0.0.0:7722"), []string{"7722", "in use"}},
 		{"exec policy", replaced("policy.json", garbage), []string{"policy.json"}},
 		{"local socket", replaced("meshd.sock", func(path string) error { return os.MkdirAll(filepath.Join(path, "full"), 0o700) }), []string{"meshd.sock"}},
@@ -179,7 +180,7 @@ func TestStartFails(t *testing.T) {
 			before := snapshot(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			err := Run(ctx, Config{State: dir, Log: slog.New(slog.DiscardHandler), Ready: func() { t.Error("it gets ready"); cancel() }})
+			err := Run(ctx, Config{State: dir, Log: slog.New(slog.DiscardHandler), Ready: func(*Node) { t.Error("it gets ready"); cancel() }})
 			wantLine(t, err, tc.want...)
 			wantSame(t, "failing", before)
 		})

@@ -103,10 +103,30 @@ type Env struct {
 	Version int    `json:"version"`
 	Node    string `json:"node"`
 	Site    string `json:"site"`
+	Addr4   string `json:"addr4"`
 	TUN     string `json:"tun"`
 	CIDR4   string `json:"cidr4"`
 	Domain  string `json:"domain"`
 	BinDir  string `json:"bin_dir"` // where meshd's own binaries lie
+}
+
+// JobRequest asks PUT /v1/jobs/KEY to note where a job's rank 0 serves: on a port
+// of this node's virtual address, for ranks that show the secret. The note must
+// be put again within half a minute. It lies at the first of Owners, names or
+// addresses as the launcher has them, that is a node of the network; all ranks
+// name the same. DELETE takes it back; it needs no secret.
+type JobRequest struct {
+	Owners []string `json:"owners,omitempty"`
+	Port   uint16   `json:"port"`
+	Secret string   `json:"secret,omitempty"`
+}
+
+// JobReply answers GET /v1/jobs/KEY?owner=A&owner=B, after ten seconds at most.
+// Without Addr rank 0 has not come yet, and it is worth while to ask again.
+type JobReply struct {
+	Version int    `json:"version"`
+	Addr    string `json:"addr,omitempty"` // address:port
+	Secret  string `json:"secret,omitempty"`
 }
 
 // TicketRequest asks POST /v1/ticket for leave to run a command on a node. Key
