@@ -19,6 +19,8 @@ type Plan struct {
 	Root     bool     // we are root
 	Environ  []string // ours, os.Environ()
 	Verbose  bool
+	Tag      bool // lines of output begin with "[RANK] "
+	FT       bool // a rank's death is an event to the others and does not end the job (Go only)
 }
 
 // Command is a launcher's command line and environment.
@@ -38,10 +40,17 @@ const (
 	varBin   = "MESHRUN_BIN"
 )
 
+// Variables that differ from node to node and come from each node's own session.
+const (
+	varNode    = "MESH_NODE"
+	varSite    = "MESH_SITE"
+	varAddress = "MESH_ADDRESS" // the node's virtual one, where package mpi listens
+)
+
 // Command builds the launcher's command line.
 func (p Plan) Command() Command {
 	f, _ := familyOf(p.Launcher.Kind)
-	return f.command(p)
+	return f.command(p) // every family has one
 }
 
 // sites counts the sites that the job spans.
@@ -71,10 +80,13 @@ func (p Plan) own() []string {
 	return env
 }
 
-// environ is what the launcher itself gets. MESH_NODE and MESH_SITE must come
-// from each node's own session, so launchers must have none to hand on.
+// environ is what the launcher itself gets. It must have no variables of one node
+// to hand on to others, nor those of a launcher that has started meshrun.
 func (p Plan) environ(more ...string) []string {
-	env := unsetenv(unsetenv(p.Environ, "MESH_NODE"), "MESH_SITE")
+	env := p.Environ
+	for _, name := range []string{varNode, varSite, varAddress, "PMI_FD", "PMI_SPAWNED"} {
+		env = unsetenv(env, name)
+	}
 	path := ""
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
@@ -94,6 +106,10 @@ func (p Plan) environ(more ...string) []string {
 	return env
 }
 
+// goSettings are the variables that configure package mpi. Others that begin with
+// MESH_ are a node's own.
+func goSettings() []string { return []string{"MESH_NO_SHM", "MESH_EAGER_LIMIT", "MESH_LINKS"} }
+
 // exported are the names that ranks elsewhere must get: ours, -x's, and what
 // configures an MPI or its transports.
 func (p Plan) exported(env []string) []string {
@@ -109,6 +125,9 @@ func (p Plan) exported(env []string) []string {
 	}
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
+		if slices.Contains(goSettings(), name) {
+			add(name)
+		}
 		for _, prefix := range []string{"MESHRUN_", "UCX_", "FI_", "MPIR_CVAR_", "I_MPI_", "OMP_"} {
 			if strings.HasPrefix(name, prefix) {
 				add(name)

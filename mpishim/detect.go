@@ -5,22 +5,27 @@ import (
 	"bytes"
 	"debug/buildinfo"
 	"debug/elf"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
 
-// ourModule is how Go programs that use package mpi are known.
-const ourModule = "github.com/meshmpi/meshmpi"
+// Go programs that use package mpi are known by their functions' names.
+const (
+	goModule  = "github.com/meshmpi/meshmpi"
+	goPackage = goModule + "/mpi"
+)
 
 // maxLibraries bounds the search through needed libraries.
 const maxLibraries = 512
 
-// Detect tells which MPI a program needs: a Go program by its build information,
-// any other by the libraries that its ELF file needs, directly or through
-// others. It answers the empty Kind, and why, where the file cannot tell:
-// scripts, Python (mpi4py loads its library late), static programs.
+// Detect tells which MPI a program needs: a Go program by the functions of
+// package mpi in it, any other by the libraries that its ELF file needs, directly
+// or through others. It answers the empty Kind, and why, where the file cannot
+// tell: scripts, Python (mpi4py loads its library late), static programs.
 func Detect(path string) (k Kind, why string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -31,19 +36,52 @@ func Detect(path string) (k Kind, why string, err error) {
 	if _, err := f.ReadAt(magic, 0); err != nil || string(magic) != elf.ELFMAG {
 		return "", "it is no ELF program", nil
 	}
-	if info, err := buildinfo.Read(f); err == nil {
-		if info.Main.Path == ourModule {
-			return Go, "it is a Go program of " + ourModule, nil
-		}
-		for _, m := range info.Deps {
-			if m.Path == ourModule {
-				return Go, "it is a Go program that uses " + ourModule, nil
-			}
-		}
+	if usesGoMPI(f) {
+		return Go, "it is a Go program that uses " + goPackage, nil
 	}
 	names, paths := neededLibraries(path)
 	k, why = classify(names, paths)
 	return k, why, nil
+}
+
+// usesGoMPI looks for functions of package mpi, or of those inside it, in the
+// table that Go's runtime prints stack traces with, which stripping a program
+// leaves alone. Build information names only modules, and ours holds more than
+// package mpi; it decides where the table is not to be found.
+func usesGoMPI(f *os.File) bool {
+	info, err := buildinfo.Read(f)
+	if err != nil {
+		return false
+	}
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return false
+	}
+	for _, s := range e.Sections {
+		if strings.HasSuffix(s.Name, ".gopclntab") { // .data.rel.ro.gopclntab where it may be loaded anywhere
+			return holdsAny(s.Open(), goPackage+".", goPackage+"/")
+		}
+	}
+	return slices.ContainsFunc(info.Deps, func(m *debug.Module) bool { return m.Path == goModule })
+}
+
+// holdsAny reports whether one of the words occurs in what r reads.
+func holdsAny(r io.Reader, words ...string) bool {
+	const keep = 256 // bytes, longer than any word
+	buf := make([]byte, 0, 1<<20)
+	for {
+		n, err := io.ReadFull(r, buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		for _, w := range words {
+			if bytes.Contains(buf, []byte(w)) {
+				return true
+			}
+		}
+		if err != nil {
+			return false
+		}
+		buf = append(buf[:0], buf[len(buf)-keep:]...)
+	}
 }
 
 // classify knows an MPI by the names of libraries. libmpi.so.12 is the common

@@ -4,6 +4,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -24,6 +25,8 @@ func TestDetectRealPrograms(t *testing.T) {
 		{"script", script, ""},
 		{"no MPI", "/bin/sh", ""},
 		{"Go", exe, Go},
+		{"Go, stripped", pmihello(t), Go},
+		{"Go without package mpi", filepath.Join(goroot(t), "bin", "go"), ""},
 	} {
 		if got, why, err := Detect(tt.path); got != tt.want || err != nil || why == "" {
 			t.Errorf("%s: got %q (%s), %v, want %q", tt.name, got, why, err, tt.want)
@@ -51,6 +54,25 @@ func TestDetectRealPrograms(t *testing.T) {
 				t.Errorf("through a library: got %q (%s), %v", got, why, err)
 			}
 		})
+	}
+}
+
+// goroot is where Go is installed.
+func goroot(t *testing.T) string {
+	t.Helper()
+	out, err := osexec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestHoldsAny(t *testing.T) {
+	far := strings.Repeat("x", 1<<20-3) // a word on the border of what is read at a time
+	for text, want := range map[string]bool{"": false, "a.word": true, "a.wor": false, far + "a.word": true, far + far + "b": false} {
+		if got := holdsAny(strings.NewReader(text), "a.word", "another"); got != want {
+			t.Errorf("%d bytes: got %t, want %t", len(text), got, want)
+		}
 	}
 }
 

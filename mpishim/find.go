@@ -31,6 +31,7 @@ func families() []family {
 	return []family{
 		{OpenMPI, []string{"mpirun.openmpi", "mpirun", "mpiexec", "orterun", "prterun"}, "openmpi-bin", "orted", openMPICommand},
 		{Intel, []string{"mpiexec.hydra", "mpirun", "mpiexec"}, "intel-oneapi-mpi", "hydra_bstrap_proxy", intelCommand},
+		{Go, nil, "meshmpi", "meshrun", goCommand},
 		{MPICH, []string{"mpiexec.hydra", "mpirun.mpich", "mpiexec.mpich", "mpirun", "mpiexec"}, "mpich", "hydra_pmi_proxy", mpichCommand},
 	}
 }
@@ -46,9 +47,10 @@ func familyOf(k Kind) (family, bool) {
 
 // Find finds the launcher of a kind; the empty kind is whatever mpirun or
 // mpiexec is first in PATH. When there is none, the error says what to install.
+// For Go it is meshrun, which the plan knows where to find.
 func Find(ctx context.Context, k Kind) (Launcher, error) {
 	if k == Go {
-		return Launcher{}, failf(CodeFailed, "starting Go MPI programs is not there yet; run them under mpiexec or mpirun")
+		return Launcher{Kind: Go, Path: "meshrun"}, nil
 	}
 	names, pack := []string{"mpirun", "mpiexec"}, "openmpi-bin (or mpich)"
 	if f, ok := familyOf(k); ok {

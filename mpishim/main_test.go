@@ -23,8 +23,11 @@ func TestMain(m *testing.M) {
 	case "meshrsh":
 		os.Exit(agentMain(os.Args[1:]))
 	case "meshrun":
-		if os.Args[1] == RankArg {
+		switch os.Args[1] {
+		case RankArg:
 			os.Exit(RunRank(os.Args[2:]))
+		case RanksArg:
+			os.Exit(RunRanks())
 		}
 		os.Exit(jobMain(os.Args[1]))
 	}
@@ -43,7 +46,7 @@ func agentMain(args []string) int {
 	os.Mkdir(tmp, 0o700)
 	cmd := osexec.Command("/bin/sh", "-c", c.Command)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + filepath.Dir(os.Args[0]) + ":/usr/bin:/bin", "HOME=/", "MESH_NODE=n" + last, "MESH_SITE=s" + last, "MESH_BIN=" + os.Getenv("TEST_BIN"), "TEST_BIN=" + os.Getenv("TEST_BIN"), "TMPDIR=" + tmp}
+	cmd.Env = []string{"PATH=" + filepath.Dir(os.Args[0]) + ":/usr/bin:/bin", "HOME=/", "MESH_NODE=n" + last, "MESH_SITE=s" + last, "MESH_BIN=" + os.Getenv("TEST_BIN"), "TEST_BIN=" + os.Getenv("TEST_BIN"), "GORACE=" + os.Getenv("GORACE"), "TMPDIR=" + tmp}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Run(); err != nil {
@@ -62,7 +65,14 @@ func jobMain(text string) int {
 	p.Environ = os.Environ()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1)
-	code, err := Run(context.Background(), p, Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals})
+	streams := Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals}
+	var code int
+	var err error
+	if p.Launcher.Kind == Go {
+		code, err = RunGo(context.Background(), p, streams, nodeHere)
+	} else {
+		code, err = Run(context.Background(), p, streams)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "meshrun:", err)
 	}
@@ -87,6 +97,7 @@ func testPlan(t *testing.T, k Kind, prog string, args ...string) Plan {
 		}
 	}
 	t.Setenv("TEST_BIN", bin)
+	t.Setenv("GORACE", "atexit_sleep_ms=10") // race builds linger for a second after their end
 	return Plan{
 		Launcher: l, Root: os.Geteuid() == 0,
 		Overlay: Overlay{Node: "n1", Site: "s1", TUN: "lo", CIDR: netip.MustParsePrefix("127.0.0.0/8"), BinDir: bin, StateDir: bin},

@@ -7,8 +7,11 @@
 // start remote processes and which interface to use for start-up and for data,
 // and because launchers fail silently or in pages of text where one line would do.
 //
-// It implements no MPI and no launch protocol of its own; the remote shell is
-// package exec's, and what the network looks like now is the caller's to say.
+// Programs of package mpi have no launcher of their own: for them meshrun serves
+// PMI-1 and starts an agent on each node, see RunGo.
+//
+// It implements no MPI; the remote shell is package exec's, the wire-up protocol
+// mpi/pmi's, and what the network looks like now is the caller's to say.
 package mpishim
 
 import (
@@ -44,6 +47,7 @@ type Overlay struct {
 	Node, Site string
 	TUN        string       // the overlay's interface here, mesh0
 	CIDR       netip.Prefix // virtual IPv4 addresses
+	Addr       netip.Addr   // this node's
 	BinDir     string       // where meshrsh and meshrun are
 	StateDir   string
 }

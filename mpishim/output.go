@@ -140,6 +140,29 @@ func (d *demux) add(text []byte) {
 	delete(d.partial, d.rank)
 }
 
+// from adds text of one rank, where no mark is needed to know whose it is.
+func (d *demux) from(rank int, text []byte) {
+	d.rank = rank
+	for line := range bytes.Lines(text) {
+		d.add(line)
+	}
+}
+
+// finish writes a rank's last words.
+func (d *demux) finish(rank int) {
+	if line, ok := d.partial[rank]; ok {
+		d.line(rank, line)
+		delete(d.partial, rank)
+	}
+}
+
+// flushAll is flush where marks are not looked for.
+func (d *demux) flushAll() {
+	for rank := range d.partial {
+		d.finish(rank)
+	}
+}
+
 // flush writes what has no newline yet: prompts, and the last words of a rank.
 func (d *demux) flush(end bool) {
 	if end {
@@ -160,6 +183,7 @@ const quietTime = 400 * time.Millisecond
 // screen is where both streams of a job come together.
 type screen struct {
 	verbose bool
+	label   func(rank int) string // begins every line of a rank; nil: nothing does
 
 	mu       sync.Mutex
 	out, err io.Writer
@@ -209,11 +233,27 @@ func (s *screen) line(stream, rank int, line []byte) {
 			return // one line: the first is the reason, unless it is the user
 		}
 	}
+	s.write(stream, rank, line)
+}
+
+// text is line for a rank's own words, whatever they are.
+func (s *screen) text(stream, rank int, line []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(stream, rank, line)
+}
+
+// write shows a line, or the beginning or the rest of one. The caller holds mu.
+func (s *screen) write(stream, rank int, line []byte) {
 	w := s.out
 	if stream == 2 {
 		w = s.err
 	}
-	if last := s.open[stream-1]; last != launcherItself && last != rank {
+	last := s.open[stream-1]
+	if s.label != nil && last != rank && !bytes.HasPrefix(line, []byte(deathMark)) {
+		line = append([]byte(s.label(rank)), line...)
+	}
+	if last != launcherItself && last != rank {
 		line = append([]byte("\n"), line...)
 	}
 	s.open[stream-1] = launcherItself

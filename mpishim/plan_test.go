@@ -233,3 +233,18 @@ func TestParseDeath(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatOtherNodesGet(t *testing.T) {
+	p := Plan{Environ: []string{"PATH=/bin", "HOME=/h", "MESH_LINKS=4", "MESH_NODE=a1", "MESH_ADDRESS=100.80.0.1", "MESH_STATE=/s", "PMI_FD=3", "FI_X=1", "OTHER=1", "MINE=2"}, Export: []string{"MINE", "NEW=x"}}
+	env := p.environ()
+	for name, want := range map[string]bool{"MESH_LINKS": true, "FI_X": true, "MINE": true, "NEW": true, "OTHER": false, "HOME": false, "MESH_STATE": false, "MESH_NODE": false, "MESH_ADDRESS": false, "PMI_FD": false} {
+		if got := slices.Contains(p.exported(env), name); got != want {
+			t.Errorf("%s goes to other nodes: %t, want %t", name, got, want)
+		}
+	}
+	for _, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); name == "PMI_FD" || name == "MESH_NODE" || name == "MESH_ADDRESS" {
+			t.Errorf("the launcher gets %s", kv)
+		}
+	}
+}

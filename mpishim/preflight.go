@@ -63,7 +63,9 @@ func (p Plan) needs() (want []string, part family) {
 	if part.kind == OpenMPI && p.Launcher.Major >= 5 {
 		tool = "prted"
 	}
-	if p.prefix() != "" || part.kind != OpenMPI {
+	switch {
+	case part.kind == Go: // lies beside the daemon, where sessions look first
+	case p.prefix() != "" || part.kind != OpenMPI:
 		tool = filepath.Join(filepath.Dir(p.Launcher.Path), tool) // Hydra calls it by its full path
 	}
 	return append(want, tool), part
@@ -74,6 +76,8 @@ func judge(h Host, want, answers []string, part family) error {
 		tool := i == len(want)-1
 		switch {
 		case answers[i] == "ok":
+		case tool && part.kind == Go:
+			return failf(CodeFailed, "node %s lacks %s; install it there beside meshd", h.Name, w)
 		case tool:
 			return failf(CodeFailed, "node %s lacks %s; try there: apt install %s", h.Name, w, part.pack)
 		case answers[i] == "missing":

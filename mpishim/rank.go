@@ -85,19 +85,26 @@ func rankStatus(label string, err error, told bool) int {
 		}
 		return 0
 	}
-	ws := exit.Sys().(syscall.WaitStatus)
-	code, what := ws.ExitStatus(), fmt.Sprintf("exited with code %d", ws.ExitStatus())
-	if ws.Signaled() {
-		name := unix.SignalName(ws.Signal())
-		code, what = 128+int(ws.Signal()), fmt.Sprintf("was killed by signal %d (%s)", int(ws.Signal()), name)
-		if ws.CoreDump() {
-			what += ", core dumped"
-		}
-	}
+	code, what := wordStatus(exit.Sys().(syscall.WaitStatus))
 	if told {
 		return code
 	}
 	return sayRank(label, code, what)
+}
+
+// wordStatus returns the exit code, 128+n for signal n, and how to say it.
+func wordStatus(ws syscall.WaitStatus) (code int, what string) {
+	if !ws.Signaled() {
+		if ws.ExitStatus() == 0 {
+			return 0, ""
+		}
+		return ws.ExitStatus(), fmt.Sprintf("exited with code %d", ws.ExitStatus())
+	}
+	what = fmt.Sprintf("was killed by signal %d (%s)", int(ws.Signal()), unix.SignalName(ws.Signal()))
+	if ws.CoreDump() {
+		what += ", core dumped"
+	}
+	return 128 + int(ws.Signal()), what
 }
 
 func sayRank(label string, code int, what string) int {
@@ -114,7 +121,7 @@ func rankLabel() string {
 			break
 		}
 	}
-	node := os.Getenv("MESH_NODE")
+	node := os.Getenv(varNode)
 	if node == "" {
 		node, _, _ = strings.Cut(os.Getenv(varLocal), "/")
 	}
@@ -123,10 +130,10 @@ func rankLabel() string {
 
 // prepareRank sets what differs from node to node.
 func prepareRank() error {
-	if os.Getenv("MESH_NODE") == "" { // started by the launcher itself, on the user's node
+	if os.Getenv(varNode) == "" { // started by the launcher itself, on the user's node
 		node, site, _ := strings.Cut(os.Getenv(varLocal), "/")
-		os.Setenv("MESH_NODE", node)
-		os.Setenv("MESH_SITE", site)
+		os.Setenv(varNode, node)
+		os.Setenv(varSite, site)
 	}
 	if name := interfaceIn(os.Getenv(varCIDR)); name != "" {
 		for _, v := range []string{"UCX_NET_DEVICES", "FI_TCP_IFACE"} {

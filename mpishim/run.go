@@ -8,6 +8,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -47,6 +48,9 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 	defer runtime.UnlockOSThread()
 	c := p.Command()
 	scr := newScreen(s.Out, s.Err, p.Verbose)
+	if p.Tag {
+		scr.label = func(rank int) string { return "[" + strconv.Itoa(rank) + "] " }
+	}
 	cmd := &osexec.Cmd{Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Stdin: s.Stdin,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}} // with it every connection ends, and so every node's part
 	var pipes [2]*os.File

@@ -143,7 +143,7 @@ func (c *runCmd) Run() error {
 		cancel()
 	}()
 	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Log: log, Keep: keep,
-		Ready: func() {
+		Ready: func(*node.Node) {
 			log.Info("ready")
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 				log.Warn("cannot tell systemd", "err", err)

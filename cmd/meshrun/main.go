@@ -31,6 +31,8 @@ type options struct {
 	Wdir          string   `help:"Working directory of the ranks (default: this one, else home)." placeholder:"DIR"`
 	Stage         bool     `help:"Copy the program to every node first."`
 	Oversubscribe bool     `help:"Allow more ranks than slots."`
+	TagOutput     bool     `help:"Begin every line of output with its rank, as [2]."`
+	FT            bool     `name:"ft" help:"Go on when a rank dies, and tell the others (Go programs only)."`
 	Verbose       bool     `short:"v" help:"Say what is done, and all that the launcher says."`
 	Program       []string `arg:"" passthrough:"" help:"PROG ARGS… [: -n M PROG2 ARGS…]"`
 }
@@ -38,6 +40,9 @@ type options struct {
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == mpishim.RankArg {
 		os.Exit(mpishim.RunRank(os.Args[2:]))
+	}
+	if len(os.Args) == 2 && os.Args[1] == mpishim.RanksArg {
+		os.Exit(mpishim.RunRanks())
 	}
 	var o options
 	parser := kong.Must(&o, kong.Name("meshrun"), kong.Description("Runs an MPI program across the network."), kong.Vars{"state": api.DefaultState})
@@ -54,7 +59,7 @@ func main() {
 
 // singleDash accepts -wdir and -np, as every mpirun does.
 func singleDash(args []string) []string {
-	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi"}
+	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi", "-tag-output": "--tag-output", "-ft": "--ft"}
 	out := append([]string(nil), args...)
 	for i, a := range out {
 		if !strings.HasPrefix(a, "-") && (i == 0 || !takesValue(out[i-1])) || a == "--" {
@@ -97,7 +102,11 @@ func (o *options) run(ctx context.Context) (int, error) {
 	}
 	signals := make(chan os.Signal, 16) // more than the kinds asked for
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	return mpishim.Run(ctx, plan, mpishim.Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals})
+	streams := mpishim.Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals}
+	if plan.Launcher.Kind == mpishim.Go {
+		return mpishim.RunGo(ctx, plan, streams, remote)
+	}
+	return mpishim.Run(ctx, plan, streams)
 }
 
 func (o *options) say(format string, args ...any) {
@@ -128,13 +137,22 @@ func (o *options) plan(ctx context.Context, client *api.Client) (p mpishim.Plan,
 	}
 	p = mpishim.Plan{
 		Overlay: mpishim.Overlay{Node: env.Node, Site: env.Site, TUN: env.TUN, CIDR: cidr, BinDir: env.BinDir, StateDir: api.StateDir(o.State)},
-		Export:  o.Export, MustWdir: o.Wdir != "", Root: os.Geteuid() == 0, Environ: os.Environ(), Verbose: o.Verbose,
+		Export:  o.Export, MustWdir: o.Wdir != "", Root: os.Geteuid() == 0, Environ: os.Environ(), Verbose: o.Verbose, Tag: o.TagOutput, FT: o.FT,
 	}
-	if p.Places, err = mpishim.Put(hosts(status), o.Hosts, total, o.Oversubscribe); err != nil {
+	nodes := hosts(status)
+	for _, h := range nodes {
+		if h.Self {
+			p.Overlay.Addr = h.Addr
+		}
+	}
+	if p.Places, err = mpishim.Put(nodes, o.Hosts, total, o.Oversubscribe); err != nil {
 		return p, nil, err
 	}
 	if p.Apps, p.Launcher, err = o.resolve(ctx, kind, apps, p.Places); err != nil {
 		return p, nil, err
+	}
+	if o.FT && p.Launcher.Kind != mpishim.Go {
+		return p, nil, fmt.Errorf("--ft is for programs of Go's package mpi, and %s is for %s; leave it out", p.Apps[0].Prog, p.Launcher.Kind)
 	}
 	if p.Wdir, err = filepath.Abs(o.Wdir); err != nil {
 		return p, nil, err

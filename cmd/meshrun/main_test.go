@@ -192,7 +192,39 @@ func TestJobOverTheExecService(t *testing.T) {
 			}
 		})
 	}
+	t.Run("go", func(t *testing.T) { goJobs(t, bin, run) })
 	if _, errs, code := run("--mpi", "openmpi", "-n", "2", "./no-such-program"); code != mpishim.CodeNotFound || strings.Count(errs, "\n") != 1 {
 		t.Errorf("missing program: got %d, %q", code, errs)
+	}
+}
+
+// goJobs runs a Go program, which nobody says it is.
+func goJobs(t *testing.T, bin string, run func(...string) (string, string, int)) {
+	prog := filepath.Join(bin, "pmihello")
+	if out, err := osexec.Command("go", "build", "-o", prog, "../../integration/programs/go/pmihello").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	dir := t.TempDir()
+	place := func(rank, app, node, args string) string {
+		return "rank " + rank + " of 2 app " + app + " on b" + node + " site beta at 127.0.0." + string(node[0]+1) + " in " + dir + " FOO=bar [" + args + "]"
+	}
+	pid := regexp.MustCompile(`\(pid \d+\) `)
+	for _, tt := range []struct {
+		words     []string
+		out, errs string
+		code      int
+	}{
+		{[]string{"-n", "2", prog, "hello"}, place("0", "0", "1", "") + "\n" + place("1", "0", "2", ""), "", 0},
+		{[]string{"-n", "1", "-tag-output", prog, "hello", ":", "-n", "1", prog, "hello", "x"}, "[0] " + place("0", "0", "1", "") + "\n[1] " + place("1", "1", "2", `"x"`), "", 0},
+		{[]string{"-n", "2", prog, "exit"}, "", "meshrun: rank 1 on b2 exited with code 3\n", 3},
+		{[]string{"-n", "2", prog, "kill"}, "", "meshrun: rank 1 on b2 was killed by signal 9 (SIGKILL)\n", 137},
+		{[]string{"-n", "2", prog, "abort"}, "", "meshrun: rank 1 on b2 aborted the job with code 7\n", 7},
+		{[]string{"-n", "2", "--ft", prog, "survive"}, "rank 0 goes on: died 1", "meshrun: rank 1 on b2 was killed by signal 9 (SIGKILL); the job goes on\n", 0},
+		{[]string{"-n", "2", "--mpi", "go", "/bin/sh", "-c", "echo $PMI_ID"}, "0\n1", "", 0},
+	} {
+		out, errs, code := run(append([]string{"-x", "FOO=bar", "--wdir", dir}, tt.words...)...)
+		if errs = pid.ReplaceAllString(errs, ""); out != tt.out || errs != tt.errs || code != tt.code {
+			t.Errorf("%q: got %q, %q, %d, want %q, %q, %d", tt.words, out, errs, code, tt.out, tt.errs, tt.code)
+		}
 	}
 }

@@ -1,0 +1,350 @@
+package mpishim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// RanksArg makes meshrun the agent that starts the ranks of one node for a
+// meshrun elsewhere: a hidden mode without arguments.
+const RanksArg = "_ranks"
+
+// How long ranks have between SIGTERM and SIGKILL, and descendants of a rank
+// that hold its output open after its end.
+const (
+	ranksGrace = 2 * time.Second
+	ranksDrain = time.Second
+)
+
+// RunRanks is the body of the hidden mode: it speaks frames on standard input and
+// output, and ends with its input. It leaves none of the processes that it
+// started; what these leave is the session's to end.
+func RunRanks() int {
+	signals := make(chan os.Signal, 4) // as many kinds as are asked for
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { // ends with the process
+		for sig := range signals {
+			if sig != syscall.SIGPIPE { // a write says so too
+				cancel()
+			}
+		}
+	}()
+	if err := agentRanks(ctx, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%sranks: %v\n", agentMark, err)
+		return CodeFailed
+	}
+	return 0
+}
+
+// ranksAgent is what runs on a node.
+type ranksAgent struct {
+	starts chan func() // run by the one thread that starts processes
+	all    sync.WaitGroup
+	told   atomic.Bool // to end, by its node and not by meshrun
+
+	up  sync.Mutex // guards out
+	out io.Writer
+
+	mu    sync.Mutex // guards procs
+	procs map[uint32]*rankProc
+}
+
+// rankProc is one process.
+type rankProc struct {
+	id    uint32
+	cmd   *osexec.Cmd
+	input chan []byte // nil: none is read; has room for the window and the input's end
+}
+
+// agentRanks serves frames until in ends or ctx does.
+func agentRanks(ctx context.Context, in io.Reader, out io.Writer) error {
+	a := &ranksAgent{starts: make(chan func()), out: out, procs: map[uint32]*rankProc{}}
+	var starter sync.WaitGroup
+	starter.Go(func() { // the death signal of children is tied to the thread that starts them
+		runtime.LockOSThread()
+		for f := range a.starts {
+			f()
+		}
+	})
+	if _, err := io.WriteString(out, agentHello+"\n"); err != nil {
+		return err
+	}
+	frames := make(chan frame)
+	failed := make(chan error, 1)
+	go func() { // ends with in, at the latest with the process
+		for {
+			f, err := readFrame(in)
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case frames <- f:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var err error
+	for err == nil {
+		select {
+		case f := <-frames:
+			err = a.do(f)
+		case err = <-failed:
+		case <-ctx.Done():
+			a.told.Store(true)
+			err = io.EOF
+		}
+	}
+	a.end()
+	close(a.starts)
+	starter.Wait()
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// do carries out one frame.
+func (a *ranksAgent) do(f frame) error {
+	switch f.kind {
+	case frameStart:
+		var spec startSpec
+		if err := json.Unmarshal(f.data, &spec); err != nil {
+			return fmt.Errorf("%w: %w", errFrame, err)
+		}
+		return a.start(spec)
+	case frameInput:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		p := a.procs[f.proc]
+		if p == nil || p.input == nil {
+			return nil // it has ended
+		}
+		select {
+		case p.input <- f.data:
+		default:
+			return fmt.Errorf("more input than the window: %w", errFrame)
+		}
+	case frameSignal:
+		if len(f.data) != 1 {
+			return errFrame
+		}
+		a.mu.Lock()
+		if p := a.procs[f.proc]; p != nil {
+			syscall.Kill(-p.cmd.Process.Pid, syscall.Signal(f.data[0]))
+		}
+		a.mu.Unlock()
+	default:
+		return fmt.Errorf("a frame of kind %c from meshrun: %w", f.kind, errFrame)
+	}
+	return nil
+}
+
+// start starts the processes of a spec; what cannot start is reported as ended.
+func (a *ranksAgent) start(spec startSpec) error {
+	dir, dirErr := workDir(spec.Wdir, spec.Must)
+	for _, ps := range spec.Procs {
+		if ps.App < 0 || ps.App >= len(spec.Apps) {
+			return errFrame
+		}
+		app := spec.Apps[ps.App]
+		if dirErr != nil {
+			a.report(ps.Proc, exitReport{Code: CodeFailed, What: dirErr.Error()})
+			continue
+		}
+		env := append(append(os.Environ(), spec.Env...), ps.Env...)
+		if dir != "" {
+			env = append(env, "PWD="+dir)
+		}
+		path, err := rankProgram(app.Prog)
+		if err == nil {
+			cmd := &osexec.Cmd{
+				Path: path, Args: append([]string{app.Prog}, app.Args...), Env: env, Dir: dir,
+				SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+			}
+			err = a.run(ps, cmd)
+		}
+		if err != nil {
+			code, what := cannotRun(err)
+			a.report(ps.Proc, exitReport{Code: code, What: what + ": " + app.Prog})
+		}
+	}
+	return nil
+}
+
+// workDir returns where processes start: dir, or where a node does without it
+// the home directory.
+func workDir(dir string, must bool) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	err := unix.Access(dir, unix.X_OK)
+	switch {
+	case err == nil:
+		return dir, nil
+	case must:
+		return "", fmt.Errorf("cannot change to the working directory %s: %w", dir, err)
+	}
+	if home := os.Getenv("HOME"); home != "" && unix.Access(home, unix.X_OK) == nil {
+		return home, nil
+	}
+	return "/", nil
+}
+
+// run starts one process and what attends to it.
+func (a *ranksAgent) run(ps procSpec, cmd *osexec.Cmd) error {
+	var ours, theirs [3]*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close() // a nil file answers with an error
+		}
+	}()
+	for i := range ours {
+		if i == 0 && !ps.Stdin {
+			continue // /dev/null
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			for _, f := range ours {
+				f.Close()
+			}
+			return err
+		}
+		if ours[i], theirs[i] = r, w; i == 0 {
+			ours[i], theirs[i] = w, r
+		}
+	}
+	if ps.Stdin {
+		cmd.Stdin = theirs[0]
+	}
+	cmd.Stdout, cmd.Stderr = theirs[1], theirs[2]
+	started := make(chan error)
+	a.starts <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		for _, f := range ours {
+			f.Close()
+		}
+		return err
+	}
+	p := &rankProc{id: ps.Proc, cmd: cmd}
+	if ps.Stdin {
+		p.input = make(chan []byte, inputWindow+1)
+		go a.feed(p, ours[0]) // ends when attend closes the pipe, or with the input's end
+	}
+	a.mu.Lock()
+	a.procs[p.id] = p
+	a.mu.Unlock()
+	a.all.Go(func() { a.attend(p, ours) })
+	return nil
+}
+
+// attend passes a process's output on, and at last how it ended.
+func (a *ranksAgent) attend(p *rankProc, files [3]*os.File) {
+	var output sync.WaitGroup
+	for i, kind := range []byte{frameOut, frameErr} {
+		output.Go(func() {
+			buf := make([]byte, maxFrame/2)
+			for {
+				n, err := files[i+1].Read(buf)
+				if n > 0 && a.send(frame{kind, p.id, buf[:n]}) != nil || err != nil {
+					return
+				}
+			}
+		})
+	}
+	status := p.cmd.Wait()
+	a.mu.Lock()
+	delete(a.procs, p.id)
+	if p.input != nil {
+		close(p.input)
+	}
+	a.mu.Unlock()
+	late := time.AfterFunc(ranksDrain, func() { // whoever holds the pipes: the rank has ended
+		files[1].Close()
+		files[2].Close()
+	})
+	output.Wait()
+	late.Stop()
+	for _, f := range files {
+		f.Close()
+	}
+	r := exitOf(status)
+	if r.PID = p.cmd.Process.Pid; r.Code != 0 && a.told.Load() {
+		r.What += " when its node ended the session; see meshctl status"
+	}
+	a.report(p.id, r)
+}
+
+// exitOf words the end of a process.
+func exitOf(status error) exitReport {
+	var exit *osexec.ExitError
+	if !errors.As(status, &exit) {
+		if status != nil {
+			return exitReport{Code: CodeFailed, What: status.Error()}
+		}
+		return exitReport{}
+	}
+	code, what := wordStatus(exit.Sys().(syscall.WaitStatus))
+	return exitReport{Code: code, What: what}
+}
+
+// feed writes a process's input, and says how much of it was taken.
+func (a *ranksAgent) feed(p *rankProc, w *os.File) {
+	for b := range p.input {
+		if len(b) == 0 {
+			w.Close()
+			continue
+		}
+		w.Write(b) // a program that reads no more has it dropped
+		a.send(frame{frameTaken, p.id, nil})
+	}
+}
+
+func (a *ranksAgent) report(proc uint32, r exitReport) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return // a struct of a number and a text
+	}
+	a.send(frame{frameExit, proc, b})
+}
+
+// send writes one frame. When meshrun is gone nobody misses it.
+func (a *ranksAgent) send(f frame) error {
+	a.up.Lock()
+	defer a.up.Unlock()
+	_, err := a.out.Write(appendFrame(nil, f))
+	return err
+}
+
+// end ends every process, by force after a while.
+func (a *ranksAgent) end() {
+	a.killAll(syscall.SIGTERM)
+	a.killAll(syscall.SIGCONT)
+	force := time.AfterFunc(ranksGrace, func() { a.killAll(syscall.SIGKILL) })
+	a.all.Wait()
+	force.Stop()
+}
+
+func (a *ranksAgent) killAll(sig syscall.Signal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.procs {
+		syscall.Kill(-p.cmd.Process.Pid, sig)
+	}
+}
