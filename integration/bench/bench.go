@@ -40,6 +40,8 @@ func All() []Benchmark {
 		{"cold", "the first packet between nodes that have never talked", cold},
 		{"start", "how long a small MPI job takes from the command to its end", start},
 		{"netpipe", "NetPIPE over Open MPI", netpipe},
+		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
+		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,8 +17,26 @@ import (
 
 // job is a program that runs on a host while a test breaks things.
 type job struct {
-	out  bytes.Buffer
+	out  output
 	done chan error
+}
+
+// output is what a program has printed so far.
+type output struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 // begin starts a command on a host.

@@ -1,8 +1,10 @@
 // Package programs holds small MPI programs in C that tests, the demo and the
-// benchmarks compile with Debian's MPI compilers and run unmodified.
+// benchmarks compile with Debian's MPI compilers and run unmodified, and their
+// twins in Go.
 package programs
 
 import (
+	"context"
 	"embed"
 	"fmt"
 	"os"
@@ -26,6 +28,21 @@ func Compile(dir, name, compiler string) (string, error) {
 	}
 	if text, err := exec.Command(compiler, "-O2", "-o", out, out+".c").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("programs: %s %s: %w\n%s", compiler, name, err, text)
+	}
+	return out, nil
+}
+
+// module is the import path of the folder of programs in Go.
+const module = "github.com/meshmpi/meshmpi/integration/programs/go/"
+
+// Build builds a program in Go, without cgo, into dir, and returns the executable's
+// path. It must run inside this module.
+func Build(ctx context.Context, dir, name string) (string, error) {
+	out := filepath.Join(dir, name+"-go")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, module+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("programs: go build %s: %w\n%s", name, err, text)
 	}
 	return out, nil
 }

@@ -1,0 +1,330 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meshmpi/meshmpi/integration/deploy"
+	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/integration/programs"
+	"github.com/meshmpi/meshmpi/integration/wan"
+	"github.com/meshmpi/meshmpi/mpi/coll"
+)
+
+// The two sites, and what package mpi promises on them.
+const (
+	siteRanks  = 4 // a host each
+	siteDelay  = 10 * time.Millisecond
+	siteRate   = 100_000_000 // bits per second, of each site's line
+	siteQueue  = 16 << 20    // bytes: more than any of the operations has under way
+	collBound  = 1.25        // of the bound, at most
+	collRival  = 1.00        // of Open MPI's time, at most, to two digits
+	collWithin = 5 * time.Minute
+)
+
+// collSizes are the bytes that colls is told.
+func collSizes() []int { return []int{1, 64 << 10, 4 << 20} }
+
+// timed are the operations that colls times, in its order.
+func timed() []coll.Collective {
+	return []coll.Collective{coll.OpBarrier, coll.OpBcast, coll.OpReduce, coll.OpAllreduce, coll.OpAllgather, coll.OpAlltoall}
+}
+
+// collFigures lists what colls prints of them.
+func collFigures() []what {
+	all := []what{{coll.OpBarrier.String(), 0}}
+	for _, n := range collSizes() {
+		for _, c := range timed()[1:] {
+			w := what{c.String(), n}
+			if c == coll.OpAllgather || c == coll.OpAlltoall {
+				w.bytes = max(n/(2*siteRanks), 1)
+			}
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// placement is an order of the hosts; rank i is on the i-th.
+type placement struct {
+	name  string
+	hosts []string
+}
+
+// placements returns contiguous and interleaved ones of two sites' hosts.
+func placements(a, b []string) []placement {
+	mixed := make([]string, 0, len(a)+len(b))
+	for i := range a {
+		mixed = append(mixed, a[i], b[i])
+	}
+	return []placement{{"contiguous", slices.Concat(a, b)}, {"interleaved", mixed}}
+}
+
+// topo is what package coll knows of it: sites by the first letter of their hosts.
+func (p placement) topo() *coll.Topo {
+	t := &coll.Topo{Size: len(p.hosts)}
+	for i, h := range p.hosts {
+		t.Host, t.Site = append(t.Host, int32(i)), append(t.Site, int32(h[0]-'a'))
+	}
+	return t
+}
+
+// bound is the least time of an operation, in µs, and the formula of the bytes that
+// have to cross.
+func (p placement) bound(w what) (us float64, formula string) {
+	i := slices.IndexFunc(timed(), func(c coll.Collective) bool { return c.String() == w.name })
+	c, t, a := timed()[i], p.topo(), coll.Args{Count: w.bytes, Elem: 1, Commutes: true}
+	least := coll.Bound(c, t, a, coll.WAN{Latency: siteDelay, Bandwidth: siteRate / 8})
+	return float64(least) / float64(time.Microsecond), coll.Minimal(c, t, a).Formula
+}
+
+// line is meshrun's command line for it.
+func (p placement) line(n *deploy.Network, command string) string {
+	return fmt.Sprintf("%s -n %d -H %s:1 -- %s", n.Tool("meshrun"), len(p.hosts), strings.Join(p.hosts, ":1,"), command)
+}
+
+// rankRE is a line of hello.
+var rankRE = regexp.MustCompile(`(?m)^rank (\d+) of \d+ on (\S+)`)
+
+// check runs hello and looks whether ranks are where they are to be.
+func (p placement) check(ctx context.Context, from *lab.Host, n *deploy.Network, hello string) error {
+	out, err := from.Run(ctx, "sh", "-c", p.line(n, hello))
+	if err != nil {
+		return err
+	}
+	got := map[string]string{}
+	for _, m := range rankRE.FindAllStringSubmatch(out, -1) {
+		got[m[1]] = m[2]
+	}
+	for rank, host := range p.hosts {
+		if got[fmt.Sprint(rank)] != host {
+			return fmt.Errorf("rank %d is not on %s:\n%s", rank, host, out)
+		}
+	}
+	return nil
+}
+
+// twoSites is a network of two sites behind NATs with a WAN between.
+type twoSites struct {
+	net  *deploy.Network
+	a, b []string
+	link string // the overlay's interface
+	mtu  int
+}
+
+func newTwoSites(ctx context.Context, env *Env, name string) (_ *twoSites, err error) {
+	s := &twoSites{}
+	for i := range siteRanks {
+		s.a, s.b = append(s.a, fmt.Sprintf("a%d", i+1)), append(s.b, fmt.Sprintf("b%d", i+1))
+	}
+	cfg := lab.Config{Sites: []lab.Site{
+		{Name: "hubs", Hosts: []string{"hub"}},
+		{Name: "alpha", NAT: lab.PortPreserving, Hosts: s.a},
+		{Name: "beta", NAT: lab.PortPreserving, Hosts: s.b},
+	}}
+	// What goes from site to site crosses two lines.
+	line := wan.Symmetric(wan.Pipe{Delay: siteDelay / 2, Rate: siteRate, Queue: siteQueue})
+	if s.net, err = env.up(ctx, name, cfg.WithWAN(line, "alpha", "beta")); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.net.Lab.Close()
+		}
+	}()
+	status, err := s.net.Status(ctx, "a1")
+	if err != nil {
+		return nil, err
+	}
+	s.link = status.TUN
+	if s.mtu, err = linkMTU(ctx, s.net.Lab.Host("a1"), s.link); err != nil {
+		return nil, err
+	}
+	return s, s.direct(ctx)
+}
+
+// direct waits until all pairs across the sites have direct paths.
+func (s *twoSites) direct(ctx context.Context) error {
+	for _, a := range s.a {
+		for _, b := range s.b {
+			if _, err := s.net.AwaitPath(ctx, a, b, "udp", 15*time.Second); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dropped returns how many frames the lines' queues have refused.
+func (s *twoSites) dropped() (n uint64, err error) {
+	for _, site := range []string{"alpha", "beta"} {
+		stats, err := s.net.Lab.WANStats(site)
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range []wan.Counters{stats.Up, stats.Down} {
+			n += c.QueueFull + c.Overrun + c.Refused
+		}
+	}
+	return n, nil
+}
+
+// What a packet of a TCP stream needs of its own length and beside it, in bytes: IPv4,
+// TCP and its time stamps inside; WireGuard's header and tag, UDP, IPv4 and Ethernet
+// outside.
+const (
+	insidePacket  = 20 + 20 + 12
+	outsidePacket = 16 + 16 + 8 + 20 + 14
+)
+
+// wireShare is how many bytes a line carries for each of a program's, acknowledgements
+// aside, in full packets of the overlay's MTU.
+func wireShare(mtu int) float64 {
+	return float64(mtu+outsidePacket) / float64(mtu-insidePacket)
+}
+
+// duel is Go and Open MPI in one placement.
+type duel struct {
+	placement
+	own, rival *player
+}
+
+// gocolls compares collective operations of package mpi with their bounds and with
+// Open MPI's.
+func gocolls(ctx context.Context, env *Env) (Table, error) {
+	if err := needPrograms(map[string]string{"mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin"}); err != nil {
+		return Table{}, err
+	}
+	s, err := newTwoSites(ctx, env, "gocolls")
+	if err != nil {
+		return Table{}, err
+	}
+	defer s.net.Lab.Close()
+	rounds, loops := pick(env, 5, 1), pick(env, 6, 2)
+	duels, err := s.duels(ctx, env, loops)
+	if err != nil {
+		return Table{}, err
+	}
+	var all []*contender
+	for _, d := range duels {
+		all = append(all, &d.own.contender, &d.rival.contender)
+	}
+	err = interleave(rounds, all, func(round int, c *contender) {
+		env.say("gocolls: round %d: %s: barrier takes %.2f ms", round+1, c.name, c.got[round]/1e3)
+	})
+	if err != nil {
+		return Table{}, err
+	}
+	if err := s.direct(ctx); err != nil {
+		return Table{}, fmt.Errorf("after the measurement: %w", err)
+	}
+	dropped, err := s.dropped()
+	if err != nil {
+		return Table{}, err
+	}
+	t := Table{Title: "Collective operations of MPI for Go over two sites", Method: s.method(rounds, loops, dropped),
+		Head: []string{"ranks", "operation", "m", "least bytes from site s to t", "bound, ms", "Go, ms", "÷ bound", "Open MPI, ms", "÷ bound", "Go ÷ Open MPI"}}
+	for _, d := range duels {
+		t.Rows = append(t.Rows, d.rows()...)
+	}
+	t.Verdicts = judgeDuels(duels)
+	return t, nil
+}
+
+// yielding has ranks of Open MPI that wait let others run: here all hosts have the same
+// processors, and the daemons need them too. Without it a barrier takes ten times as
+// long.
+const yielding = "OMPI_MCA_mpi_yield_when_idle=1 "
+
+// duels prepares the jobs of both placements.
+func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel, err error) {
+	inC, err := programs.Compile(env.Work, "colls", "mpicc.openmpi")
+	if err != nil {
+		return nil, err
+	}
+	inGo, err := programs.Build(ctx, env.Work, "colls")
+	if err != nil {
+		return nil, err
+	}
+	hello, err := programs.Compile(env.Work, "hello", "mpicc.openmpi")
+	if err != nil {
+		return nil, err
+	}
+	args := fmt.Sprintf(" -global -seconds 0.1 -loops %d %s", loops, words(collSizes()))
+	from, figures := s.net.Lab.Host("a1"), collFigures()
+	for _, p := range placements(s.a, s.b) {
+		if err := p.check(ctx, from, s.net, hello); err != nil {
+			return nil, err
+		}
+		job := func(setting, program string) func() (string, error) {
+			j := printing{from: from, hosts: s.net.Lab.Hosts(), program: program, line: setting + p.line(s.net, program+args), lines: len(figures), within: collWithin}
+			return func() (string, error) { return j.run(ctx) }
+		}
+		all = append(all, &duel{p, newPlayer(p.name+", Go", figures, job("", inGo)), newPlayer(p.name+", Open MPI", figures, job(yielding, inC))})
+	}
+	return all, nil
+}
+
+func (s *twoSites) method(rounds, loops int, dropped uint64) string {
+	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each host, a public hub; %v one way between the sites, each site's line %d Mb/s both ways "+
+		"with a drop-tail queue of %d MiB (%d frames were dropped), TCP %s. All pairs across the sites had direct paths (`udp`) before and after. "+
+		"c/colls.c and go/colls of integration/programs with -global, started by meshrun, which gives Open MPI its settings for WANs, and with mpi_yield_when_idle, since eight ranks and nine daemons share the machine's processors: each operation begins at a moment that all ranks know, "+
+		"on clocks compared by the fastest of 20 round trips, and ends when the last rank returns; at least %d loops in a job, %d rounds in turns, medians of the jobs' means. "+
+		"m is what each rank gives, for alltoall what it gives each other one; n_s is the number of ranks at site s. The bound is %v + the bytes of the busiest site, up or down, by the line's bare rate B = %.1f MB/s "+
+		"(coll.Bound of mpi/coll), and counts no headers: the overlay's and TCP's make %.3f bytes on the line of each byte, at its MTU of %d, acknowledgements aside. "+
+		"Root is rank 0; reductions are of bytes by MPI_MAX.",
+		siteRanks, siteDelay, siteRate/1_000_000, siteQueue>>20, dropped, congestionControl(), loops, rounds, siteDelay, siteRate/8e6, wireShare(s.mtu), s.mtu)
+}
+
+func (d *duel) rows() (rows [][]string) {
+	for _, w := range collFigures() {
+		bound, formula := d.bound(w)
+		own, rival := d.own.got[w].mean, d.rival.got[w].mean
+		rows = append(rows, []string{d.name, w.name, size(w.bytes), formula, fmt.Sprintf("%.1f", bound/1e3),
+			own.milli().spread("%.1f"), fmt.Sprintf("%.2f", own.median()/bound), rival.milli().spread("%.1f"), fmt.Sprintf("%.2f", rival.median()/bound), ratio(own, rival)})
+	}
+	return rows
+}
+
+// milli is a thousandth.
+func (s sample) milli() sample {
+	t := slices.Clone(s)
+	for i := range t {
+		t[i] /= 1e3
+	}
+	return t
+}
+
+// judgeDuels checks what is promised, and names what is not so.
+func judgeDuels(duels []*duel) []Verdict {
+	var far, slow []string
+	n := 0
+	for _, d := range duels {
+		for _, w := range collFigures() {
+			n++
+			bound, _ := d.bound(w)
+			own, rival := d.own.got[w].mean.median(), d.rival.got[w].mean.median()
+			name := fmt.Sprintf("%s %s of %s", d.name, w.name, size(w.bytes))
+			if own > collBound*bound {
+				far = append(far, fmt.Sprintf("%s %.2f", name, own/bound))
+			}
+			if own/rival >= collRival+0.005 {
+				slow = append(slow, fmt.Sprintf("%s %.2f", name, own/rival))
+			}
+		}
+	}
+	verdict := func(missed []string, text string) Verdict {
+		if len(missed) > 0 {
+			text += "; not so: " + strings.Join(missed, ", ")
+		}
+		return Verdict{len(missed) == 0, fmt.Sprintf("%d of %d %s", n-len(missed), n, text)}
+	}
+	return []Verdict{
+		verdict(far, fmt.Sprintf("operations of Go take at most %.2f of their bound; all must", collBound)),
+		verdict(slow, fmt.Sprintf("operations of Go take at most %.2f of Open MPI's time; all must", collRival)),
+	}
+}

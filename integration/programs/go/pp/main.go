@@ -1,0 +1,144 @@
+// Command pp is a ping-pong between ranks 0 and 1 by package mpi; others wait.
+// For each size rank 0 prints a line "pp BYTES MEAN_US P999_US MBPS": half a round
+// trip, on average and in the 99.9th percentile, and the bandwidth in Mb/s that the
+// average makes. Its twin in C is pp.c, which has no other figures.
+//
+// With -allocs it counts instead: both ranks print lines "allocs-MODE BYTES NUMBER
+// RANK", the allocations on that rank in each round trip, for messages that are
+// expected, that came before they were asked for (unexpected), and that are asked
+// for by wildcards. With -idle rank 1 waits that long for a message and prints
+// "idle SECONDS SHARE", the share of a processor that its process used meanwhile.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mpi"
+)
+
+// warm is how many rounds say how long one takes, most how many are measured.
+const (
+	warm = 20
+	most = 1 << 20
+)
+
+func main() {
+	seconds := flag.Float64("seconds", 0.5, "to measure each size for")
+	allocs := flag.Bool("allocs", false, "count allocations per round trip instead")
+	idle := flag.Duration("idle", 0, "see what waiting that long costs instead")
+	flag.Parse()
+	sizes := []int{1, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20}
+	if flag.NArg() > 0 {
+		sizes = nil
+	}
+	var bad error
+	for _, a := range flag.Args() {
+		n, err := strconv.Atoi(a)
+		if err != nil || n < 0 {
+			bad = fmt.Errorf("pp: %q is no number of bytes", a)
+		}
+		sizes = append(sizes, n)
+	}
+	mpi.Main(func(c *mpi.Comm) error {
+		if c.Size() < 2 {
+			bad = errors.New("pp needs two ranks")
+		}
+		if bad != nil {
+			return bad
+		}
+		if c.Rank() < 2 {
+			if err := work(c, sizes, *seconds, *allocs, *idle); err != nil {
+				return err
+			}
+		}
+		return mpi.Barrier(c)
+	})
+}
+
+func work(c *mpi.Comm, sizes []int, seconds float64, allocs bool, idle time.Duration) error {
+	if idle > 0 {
+		return wait(c, idle)
+	}
+	times := make([]time.Duration, most)
+	for _, n := range sizes {
+		var err error
+		if allocs {
+			err = count(c, n)
+		} else {
+			err = measure(c, n, seconds, times)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure agrees on a number of rounds that takes the time, and does them.
+func measure(c *mpi.Comm, size int, seconds float64, times []time.Duration) error {
+	buf := make([]byte, size)
+	if err := play(c, buf, times[:warm]); err != nil {
+		return err
+	}
+	rounds := []int{roundsFor(seconds, times[:warm])}
+	if c.Rank() == 0 {
+		if err := mpi.Send(c, rounds, 1, 1); err != nil {
+			return err
+		}
+	} else if _, err := mpi.Recv(c, rounds, 0, 1); err != nil {
+		return err
+	}
+	times = times[:rounds[0]]
+	if err := play(c, buf, times); err != nil || c.Rank() != 0 {
+		return err
+	}
+	mean := total(times).Seconds() / float64(len(times)) * 1e6
+	slices.Sort(times)
+	fmt.Printf("pp %d %.3f %.3f %.1f\n", size, mean, float64(times[len(times)*999/1000])/1e3, float64(size)*8/mean)
+	return nil
+}
+
+// roundsFor is how many rounds take the time, as the later half of the first ones
+// has it.
+func roundsFor(seconds float64, times []time.Duration) int {
+	later := times[len(times)/2:]
+	return max(warm, int(min(most, seconds*float64(len(later))/max(total(later).Seconds(), 1e-9))))
+}
+
+func total(times []time.Duration) (sum time.Duration) {
+	for _, t := range times {
+		sum += t
+	}
+	return sum
+}
+
+// play does rounds of ping-pong and notes half of what each takes.
+func play(c *mpi.Comm, buf []byte, times []time.Duration) error {
+	began := time.Now()
+	last := time.Duration(0)
+	for i := range times {
+		if c.Rank() == 0 {
+			if err := mpi.Send(c, buf, 1, 0); err != nil {
+				return err
+			}
+			if _, err := mpi.Recv(c, buf, 1, 0); err != nil {
+				return err
+			}
+		} else {
+			if _, err := mpi.Recv(c, buf, 0, 0); err != nil {
+				return err
+			}
+			if err := mpi.Send(c, buf, 0, 0); err != nil {
+				return err
+			}
+		}
+		now := time.Since(began) // one reading of a clock, as MPI_Wtime is
+		times[i], last = (now-last)/2, now
+	}
+	return nil
+}
