@@ -76,9 +76,9 @@ func (e *Engine) beginMessage(c *conn, h *header) error {
 	}
 	turn := p.inTurn(h.ctx, h.seq)
 	var r *request
-	if !d.open || d.revoked != nil {
+	if d.revoked != nil {
 		r = nil
-	} else if turn {
+	} else if turn { // also when the context was closed: receives under way go on
 		r = d.receiver(p.proc, h.tag)
 	} else if r = d.earlyReceiver(p.proc, h.tag); r != nil && !p.skip(h.ctx, h.seq) {
 		r = nil
