@@ -18,21 +18,21 @@ var begun = map[string]func(c *mpi.Comm, b []int64, to, tag int) error{
 	"Irsend": func(c *mpi.Comm, b []int64, to, tag int) error { return done(mpi.Irsend(c, b, to, tag)) },
 	"Ibsend": func(c *mpi.Comm, b []int64, to, tag int) error { return done(mpi.Ibsend(c, b, to, tag)) },
 	"SsendInit": func(c *mpi.Comm, b []int64, to, tag int) error {
-		return again(mpi.SsendInit(c, b, to, tag))
+		return startOnce(mpi.SsendInit(c, b, to, tag))
 	},
 	"RsendInit": func(c *mpi.Comm, b []int64, to, tag int) error {
-		return again(mpi.RsendInit(c, b, to, tag))
+		return startOnce(mpi.RsendInit(c, b, to, tag))
 	},
 	"BsendInit": func(c *mpi.Comm, b []int64, to, tag int) error {
-		return again(mpi.BsendInit(c, b, to, tag))
+		return startOnce(mpi.BsendInit(c, b, to, tag))
 	},
 	"SendBuf":  func(c *mpi.Comm, b []int64, to, tag int) error { return c.SendBuf(mpi.BufOf(b), to, tag) },
 	"BsendBuf": func(c *mpi.Comm, b []int64, to, tag int) error { return c.BsendBuf(mpi.BufOf(b), to, tag) },
 	"IsendBuf": func(c *mpi.Comm, b []int64, to, tag int) error { return done(c.IsendBuf(mpi.BufOf(b), to, tag)) },
 }
 
-// again runs a persistent operation once and frees it.
-func again(p *mpi.Persistent, err error) error {
+// startOnce runs a persistent operation once and frees it.
+func startOnce(p *mpi.Persistent, err error) error {
 	if err == nil {
 		err = p.Start()
 	}

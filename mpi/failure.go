@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -196,34 +197,20 @@ func (c *Comm) Shrink() (*Comm, error) {
 	if c.Inter() {
 		return nil, fail(op, ErrUnsupported, "of intercommunicators; shrink the two sides and join them anew")
 	}
-	for {
+	c.w.reap()
+	for at := 0; ; {
+		n := c.w.contexts.reserve(at)
 		a := c.newAgreement()
-		if err := a.reach(); err != nil {
+		a.most = [2]int64{int64(n), -int64(n)}
+		err := a.reach()
+		if err == nil && a.most[0] == -a.most[1] {
+			return c.w.newComm(engine.Context(n)*contextsPerComm, c.group.with(a.alive())), nil
+		}
+		c.w.contexts.release(n)
+		if err != nil {
 			return nil, c.wrap(op, -1, err)
 		}
-		var alive []engine.Proc
-		for i, p := range c.group.procs {
-			if a.dead[i/64]>>(i%64)&1 == 0 {
-				alive = append(alive, p)
-			}
-		}
-		g := c.group.with(alive)
-		o := &circle{c.w, alive, c.w.topology(g), c.base + ctxRecovery, c.nextRecovery()}
-		base, err := o.newContext()
-		done := c.newAgreement()
-		done.and = 1
-		if err != nil {
-			done.and = 0
-		}
-		if e := done.reach(); e != nil {
-			return nil, c.wrap(op, -1, e)
-		}
-		if done.and == 1 {
-			return c.w.newComm(base, g), nil
-		}
-		if err == nil {
-			c.w.contexts.release(int(base / contextsPerComm))
-		}
+		at = int(a.most[0])
 	}
 }
 
@@ -237,6 +224,7 @@ type agreement struct {
 	c     *Comm
 	tag   int32
 	and   int64
+	most  [2]int64 // the largest that anybody has given
 	dead  []uint64 // members known to be dead, a bit each
 	fresh []uint64 // dead whom somebody has not acknowledged
 	done  bool     // the values are those of all
@@ -248,12 +236,12 @@ func (c *comm) nextRecovery() int32 { return int32(c.recoveries.Add(1) & (againT
 
 func (c *Comm) newAgreement() *agreement {
 	n := (c.Size() + 63) / 64
-	return &agreement{c: c, tag: c.nextRecovery(), and: -1, dead: make([]uint64, n), fresh: make([]uint64, n)}
+	return &agreement{c: c, tag: c.nextRecovery(), and: -1, most: [2]int64{math.MinInt64, math.MinInt64}, dead: make([]uint64, n), fresh: make([]uint64, n)}
 }
 
-// words is what is told: done, and, dead, fresh.
+// words is what is told: done, and, most, dead, fresh.
 func (a *agreement) words() []int64 {
-	out := []int64{0, a.and}
+	out := []int64{0, a.and, a.most[0], a.most[1]}
 	if a.done {
 		out[0] = 1
 	}
@@ -265,16 +253,34 @@ func (a *agreement) words() []int64 {
 	return out
 }
 
-// learn takes what another member told.
+// learn takes what another member told. Who is done has told, or returned, values
+// that must not change any more: they replace ours, which may know of a death
+// that came too late.
 func (a *agreement) learn(v []int64) {
+	if a.done {
+		return
+	}
 	if v[0] != 0 {
-		a.done = true
+		a.done, a.and, a.most = true, -1, [2]int64{math.MinInt64, math.MinInt64}
+		clear(a.dead)
+		clear(a.fresh)
 	}
 	a.and &= v[1]
+	a.most = [2]int64{max(a.most[0], v[2]), max(a.most[1], v[3])}
 	for i := range a.dead {
-		a.dead[i] |= uint64(v[2+i])
-		a.fresh[i] |= uint64(v[2+len(a.dead)+i])
+		a.dead[i] |= uint64(v[4+i])
+		a.fresh[i] |= uint64(v[4+len(a.dead)+i])
 	}
+}
+
+// alive returns the members that are not known to be dead.
+func (a *agreement) alive() (procs []engine.Proc) {
+	for i, p := range a.c.group.procs {
+		if !a.isDead(i) {
+			procs = append(procs, p)
+		}
+	}
+	return procs
 }
 
 func (a *agreement) isDead(i int) bool { return a.dead[i/64]>>(i%64)&1 != 0 }

@@ -174,3 +174,94 @@ func TestShrinkInTheMiddle(t *testing.T) {
 		return unrooted(c, 3)
 	}, mpitest.FaultTolerant())
 }
+
+// TestRecovery: ranks die at moments at random while all compute; the others
+// revoke, shrink and go on, and all that are left do equally many steps.
+func TestRecovery(t *testing.T) {
+	for name, opt := range map[string]mpitest.Option{"memory": mpitest.With(), "network": mpitest.WAN(0, 0)} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(12) {
+				const n = 5
+				r := rand.New(rand.NewPCG(seed, 2))
+				deaths := map[int]time.Duration{}
+				for range r.IntN(4) {
+					deaths[r.IntN(n)] = time.Duration(r.IntN(4000)) * time.Microsecond
+				}
+				mpitest.Run(t, n, func(c *mpi.Comm) error {
+					if d, dies := deaths[c.Rank()]; dies {
+						time.AfterFunc(d, c.World().Crash)
+					}
+					err := recovering(c, 20)
+					if c.World().Crashed() {
+						return nil
+					}
+					return err
+				}, mpitest.FaultTolerant(), opt)
+			}
+		})
+	}
+}
+
+// recovering does steps until all that are left agree to have done so many.
+func recovering(c *mpi.Comm, steps int) error {
+	for done := 0; done < steps; {
+		ok := 1
+		if err := unrooted(c, 5); err != nil {
+			if !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrRevoked) {
+				return err
+			}
+			ok = 0
+			if err := c.Revoke(); err != nil {
+				return err
+			}
+		}
+		all, err := c.Agree(ok)
+		if all == 1 && err == nil {
+			done++
+			continue
+		}
+		if err != nil && !errors.Is(err, mpi.ErrProcFailed) {
+			return err
+		}
+		d, err := c.Shrink()
+		if err != nil {
+			return err
+		}
+		c = d
+	}
+	return nil
+}
+
+// TestDeathOfLocker: a lock of who has died goes to who waits for it, and accesses
+// to the dead fail.
+func TestDeathOfLocker(t *testing.T) {
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 2 {
+			if err := first(w.Lock(mpi.LockExclusive, 0), mpi.Send(c, []int{1}, 0, 0), mpi.Send(c, []int{1}, 1, 0)); err != nil {
+				return err
+			}
+			return crash(c)
+		}
+		if _, err := mpi.Recv(c, make([]int, 1), 2, 0); err != nil {
+			return err
+		}
+		if err := first(w.Lock(mpi.LockExclusive, 0), w.Accumulate([]int64{1}, 0, 0, mpi.Sum), w.Unlock(0)); err != nil {
+			return fmt.Errorf("after the locker's death: %w", err)
+		}
+		if err := w.Lock(mpi.LockShared, 2); !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("a lock of the dead: %v", err)
+		}
+		other := make([]int, 1)
+		if _, err := mpi.Sendrecv(c, []int{0}, 1-c.Rank(), 1, other, 1-c.Rank(), 1); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			return want("accesses of the living", w.Memory(), []int64{2})
+		}
+		return nil
+	}, mpitest.FaultTolerant())
+}

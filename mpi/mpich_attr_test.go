@@ -36,21 +36,21 @@ var mpichAttr = []mpichCase{
 		k := counted(&copies, &deletes)
 		none := mpi.NewKey(mpi.KeyOptions[int]{})
 		d := get(c.Dup())
-		check(mpi.SetAttr(d, k, 7), mpi.SetAttr(d, none, 8))
+		must(mpi.SetAttr(d, k, 7), mpi.SetAttr(d, none, 8))
 		e := get(d.Dup())
 		attrIs(e, k, 7)
 		attrGone(e, none)
 		s := get(d.Split(0, -c.Rank()))
 		attrGone(s, k)
 		is("copies", copies, 1)
-		check(s.Free(), e.Free(), d.Free())
+		must(s.Free(), e.Free(), d.Free())
 		is("deletes", deletes, 2)
 		return nil
 	}},
 	{file: "attr/attrend.c", ranks: 1, body: func(c *mpi.Comm) error {
 		copies, deletes := 0, 0
 		w := c.World()
-		check(mpi.SetAttr(w.Self(), counted(&copies, &deletes), 1), w.Finalize())
+		must(mpi.SetAttr(w.Self(), counted(&copies, &deletes), 1), w.Finalize())
 		is("deletes in Finalize", deletes, 1)
 		return nil
 	}},
@@ -58,9 +58,9 @@ var mpichAttr = []mpichCase{
 		var order []int
 		for i := range 20 {
 			k := mpi.NewKey(mpi.KeyOptions[int]{Delete: func(v int) error { order = append(order, v); return nil }})
-			check(mpi.SetAttr(c.World().Self(), k, 19-i))
+			must(mpi.SetAttr(c.World().Self(), k, 19-i))
 		}
-		check(c.World().Finalize())
+		must(c.World().Finalize())
 		are("order of deletion", order, seq(0, 20))
 		return nil
 	}},
@@ -73,7 +73,7 @@ var mpichAttr = []mpichCase{
 			return nil
 		}})
 		d := get(c.Dup())
-		check(mpi.SetAttr(d, k, 1))
+		must(mpi.SetAttr(d, k, 1))
 		if err := mpi.DeleteAttr(d, k); err == nil {
 			return errors.New("DeleteAttr succeeds against the delete function")
 		}
@@ -87,10 +87,10 @@ var mpichAttr = []mpichCase{
 	{file: "attr/attrerrcomm.c", ranks: 2, body: func(c *mpi.Comm) error {
 		k := mpi.NewKey(mpi.KeyOptions[int]{Copy: func(v int) (int, bool) { return 0, v != 1 }})
 		d := get(c.Dup())
-		check(mpi.SetAttr(d, k, 1))
+		must(mpi.SetAttr(d, k, 1))
 		e := get(d.Dup())
 		attrGone(e, k)
-		check(mpi.SetAttr(d, k, 2))
+		must(mpi.SetAttr(d, k, 2))
 		f := get(d.Dup())
 		attrIs(f, k, 0)
 		return first(d.Free(), e.Free(), f.Free())
@@ -99,13 +99,13 @@ var mpichAttr = []mpichCase{
 		copies, deletes := 0, 0
 		k := counted(&copies, &deletes)
 		x := halves(c, 1)
-		check(mpi.SetAttr(x, k, 5))
+		must(mpi.SetAttr(x, k, 5))
 		y := get(x.Dup())
 		attrIs(y, k, 5)
-		check(mpi.DeleteAttr(y, k))
+		must(mpi.DeleteAttr(y, k))
 		attrGone(y, k)
 		attrIs(x, k, 5)
-		check(y.Free(), x.Free())
+		must(y.Free(), x.Free())
 		is("deletes", deletes, 2)
 		is("copies", copies, 1)
 		return nil
@@ -116,18 +116,18 @@ var mpichAttr = []mpichCase{
 			keys := make([]mpi.Key[int], 3)
 			for i := range keys {
 				keys[i] = mpi.NewKey(mpi.KeyOptions[int]{})
-				check(mpi.SetAttr(d, keys[i], i))
+				must(mpi.SetAttr(d, keys[i], i))
 			}
 			for n, i := range order {
 				attrIs(d, keys[i], i)
-				check(mpi.DeleteAttr(d, keys[i]))
+				must(mpi.DeleteAttr(d, keys[i]))
 				attrGone(d, keys[i])
 				for _, j := range order[n+1:] {
 					attrIs(d, keys[j], j)
 				}
 				refused("deleting it twice", mpi.DeleteAttr(d, keys[i]), mpi.ErrKeyval)
 			}
-			check(d.Free())
+			must(d.Free())
 		}
 		return nil
 	}},
@@ -136,10 +136,10 @@ var mpichAttr = []mpichCase{
 		keys := make([]mpi.Key[int], 20)
 		for i := range keys {
 			keys[i] = mpi.NewKey(mpi.KeyOptions[int]{Copy: mpi.DupValue[int]})
-			check(mpi.SetAttr(d, keys[i], i))
+			must(mpi.SetAttr(d, keys[i], i))
 		}
 		for i := 0; i < len(keys); i += 3 {
-			check(mpi.SetAttr(d, keys[i], -i))
+			must(mpi.SetAttr(d, keys[i], -i))
 		}
 		e := get(d.Dup())
 		for i, k := range keys {
@@ -158,8 +158,8 @@ var mpichAttr = []mpichCase{
 		both := mpi.NewKey(mpi.KeyOptions[int]{Delete: func(int) error {
 			return first(mpi.DeleteAttr(d, a), mpi.DeleteAttr(d, b))
 		}})
-		check(mpi.SetAttr(d, a, 1), mpi.SetAttr(d, both, 2), mpi.SetAttr(d, b, 3))
-		check(mpi.DeleteAttr(d, both))
+		must(mpi.SetAttr(d, a, 1), mpi.SetAttr(d, both, 2), mpi.SetAttr(d, b, 3))
+		must(mpi.DeleteAttr(d, both))
 		attrGone(d, a)
 		attrGone(d, both)
 		attrGone(d, b)
@@ -177,7 +177,7 @@ var mpichAttr = []mpichCase{
 			during = v
 			return nil
 		}})
-		check(mpi.SetAttr(d, k, 9), d.Free())
+		must(mpi.SetAttr(d, k, 9), d.Free())
 		is("seen by the delete function", during, 9)
 		return nil
 	}},
@@ -194,7 +194,7 @@ var mpichAttr = []mpichCase{
 	}},
 	{file: "attr/baseattr2.c", ranks: 2, body: func(c *mpi.Comm) error {
 		d := get(c.Dup())
-		check(mpi.SetAttr(d, mpi.MATB, 5e8))
+		must(mpi.SetAttr(d, mpi.MATB, 5e8))
 		e := get(d.Dup())
 		if v, ok := mpi.GetAttr(e, mpi.MATB); !ok || v != 5e8 {
 			return fmt.Errorf("MATB of the duplicate: %v, %v", v, ok)
@@ -208,12 +208,12 @@ var mpichAttr = []mpichCase{
 		copies, deletes := 0, 0
 		k := counted(&copies, &deletes)
 		d := get(c.Dup())
-		check(mpi.SetAttr(d, k, 3))
+		must(mpi.SetAttr(d, k, 3))
 		k.Free()
 		e := get(d.Dup())
 		is("copies", copies, 1)
 		attrIs(e, k, 3)
-		check(d.Free(), e.Free())
+		must(d.Free(), e.Free())
 		is("deletes", deletes, 2)
 		return nil
 	}},
@@ -221,12 +221,12 @@ var mpichAttr = []mpichCase{
 		copies, deletes := 0, 0
 		k := counted(&copies, &deletes)
 		x := halves(c, 2)
-		check(mpi.SetAttr(x, k, 4))
+		must(mpi.SetAttr(x, k, 4))
 		k.Free()
 		refused("a value for a freed key", mpi.SetAttr(c, k, 1), mpi.ErrKeyval)
 		y := get(x.Dup())
 		attrIs(y, k, 4)
-		check(mpi.DeleteAttr(y, k), y.Free(), x.Free())
+		must(mpi.DeleteAttr(y, k), y.Free(), x.Free())
 		is("deletes", deletes, 2)
 		return nil
 	}},
@@ -234,9 +234,9 @@ var mpichAttr = []mpichCase{
 		var k mpi.Key[int]
 		k = mpi.NewKey(mpi.KeyOptions[int]{Delete: func(int) error { k.Free(); return nil }})
 		d := get(c.Dup())
-		check(mpi.SetAttr(d, k, 1))
+		must(mpi.SetAttr(d, k, 1))
 		k.Free()
-		check(mpi.DeleteAttr(d, k))
+		must(mpi.DeleteAttr(d, k))
 		k.Free()
 		return d.Free()
 	}},
@@ -245,7 +245,7 @@ var mpichAttr = []mpichCase{
 var mpichInfo = []mpichCase{
 	{file: "info/infodel.c", ranks: 1, body: func(*mpi.Comm) error {
 		var i mpi.Info
-		check(i.Set("a", "1"), i.Set("b", "2"), i.Set("c", "3"), i.Delete("b"))
+		must(i.Set("a", "1"), i.Set("b", "2"), i.Set("c", "3"), i.Delete("b"))
 		if _, ok := i.Get("b"); ok {
 			return errors.New("a deleted key is there")
 		}
@@ -255,10 +255,10 @@ var mpichInfo = []mpichCase{
 	}},
 	{file: "info/infodup.c", ranks: 1, body: func(*mpi.Comm) error {
 		var i mpi.Info
-		check(i.Set("host", "myhost"), i.Set("file", "run"))
+		must(i.Set("host", "myhost"), i.Set("file", "run"))
 		d := i.Dup()
 		are("keys", d.Keys(), i.Keys())
-		check(d.Delete("host"), i.Set("file", "other"))
+		must(d.Delete("host"), i.Set("file", "other"))
 		v, _ := d.Get("file")
 		is("the duplicate's value", v, "run")
 		are("the original's keys", i.Keys(), []string{"host", "file"})
@@ -266,7 +266,7 @@ var mpichInfo = []mpichCase{
 	}},
 	{file: "info/infoget.c", ranks: 1, body: func(*mpi.Comm) error {
 		var i mpi.Info
-		check(i.Set("key", "value"), i.Set("key", "another, longer"))
+		must(i.Set("key", "value"), i.Set("key", "another, longer"))
 		v, ok := i.Get("key")
 		is("value", v, "another, longer")
 		is("there", ok, true)
@@ -278,7 +278,7 @@ var mpichInfo = []mpichCase{
 		infos := make([]mpi.Info, 35)
 		for n := range infos {
 			for k := range 10 {
-				check(infos[n].Set(fmt.Sprint("key", k), fmt.Sprint(n, " ", k)))
+				must(infos[n].Set(fmt.Sprint("key", k), fmt.Sprint(n, " ", k)))
 			}
 		}
 		for n := range infos {
@@ -293,16 +293,16 @@ var mpichInfo = []mpichCase{
 		var i mpi.Info
 		keys := []string{"z", "file", "soft", "host", "a"}
 		for _, k := range keys {
-			check(i.Set(k, k))
+			must(i.Set(k, k))
 		}
-		check(i.Set("soft", "again"))
+		must(i.Set("soft", "again"))
 		are("keys", i.Keys(), keys)
 		return nil
 	}},
 	{file: "info/infotest.c", ranks: 1, body: func(*mpi.Comm) error {
 		var i mpi.Info
 		refused("no key", i.Set("", "x"), mpi.ErrInfo)
-		check(i.Set("empty", ""))
+		must(i.Set("empty", ""))
 		_, ok := i.Get("empty")
 		is("an empty value is there", ok, true)
 		return nil
@@ -310,7 +310,7 @@ var mpichInfo = []mpichCase{
 	{file: "info/infovallen.c", ranks: 1, body: func(*mpi.Comm) error {
 		var i mpi.Info
 		key, val := string(fill(byte('k'), mpi.MaxInfoKey)), string(fill(byte('v'), mpi.MaxInfoVal))
-		check(i.Set(key, val))
+		must(i.Set(key, val))
 		v, _ := i.Get(key)
 		is("length", len(v), mpi.MaxInfoVal)
 		refused("a longer key", i.Set(key+"k", "v"), mpi.ErrInfo)
@@ -318,7 +318,7 @@ var mpichInfo = []mpichCase{
 		return nil
 	}},
 	{file: "info/info_no_init.c", ranks: 1, body: func(c *mpi.Comm) error {
-		check(c.World().Finalize())
+		must(c.World().Finalize())
 		var wg sync.WaitGroup
 		errs := make([]error, 4) // an Info each
 		for n := range errs {

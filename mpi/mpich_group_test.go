@@ -16,15 +16,15 @@ var mpichInit = []mpichCase{
 		}
 		self := c.World().Self()
 		a, b := key("a"), key("b")
-		check(mpi.SetAttr(self, a, 1), mpi.SetAttr(self, b, 2), mpi.DeleteAttr(self, a), mpi.SetAttr(self, a, 3))
-		check(c.World().Finalize())
+		must(mpi.SetAttr(self, a, 1), mpi.SetAttr(self, b, 2), mpi.DeleteAttr(self, a), mpi.SetAttr(self, a, 3))
+		must(c.World().Finalize())
 		are("deleted", order, []string{"a", "a", "b"})
 		return nil
 	}},
 	{file: "init/finalized.c", ranks: 2, body: func(c *mpi.Comm) error {
 		w := c.World()
 		is("finalized at first", w.Finalized(), false)
-		check(w.Finalize())
+		must(w.Finalize())
 		is("finalized", w.Finalized(), true)
 		if err := w.Finalize(); err == nil {
 			return errors.New("Finalize succeeds twice")

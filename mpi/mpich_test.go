@@ -30,6 +30,9 @@ type mpichCase struct {
 func mpichFolders() map[string][]mpichCase {
 	return map[string][]mpichCase{
 		"attr": mpichAttr, "info": mpichInfo, "init": mpichInit, "group": mpichGroup,
+		"comm": slices.Concat(mpichComm, mpichIntercomm), "topo": mpichTopo,
+		"pt2pt": slices.Concat(mpichPt2pt, mpichPt2pt2), "datatype": mpichDatatype,
+		"coll": slices.Concat(mpichColl, mpichColl2, mpichOps),
 	}
 }
 
@@ -54,13 +57,20 @@ func runMPICH(t *testing.T, folder string) {
 	}
 }
 
-func TestMPICHAttr(t *testing.T)  { runMPICH(t, "attr") }
-func TestMPICHInfo(t *testing.T)  { runMPICH(t, "info") }
-func TestMPICHInit(t *testing.T)  { runMPICH(t, "init") }
-func TestMPICHGroup(t *testing.T) { runMPICH(t, "group") }
+func TestMPICHAttr(t *testing.T)     { runMPICH(t, "attr") }
+func TestMPICHInfo(t *testing.T)     { runMPICH(t, "info") }
+func TestMPICHInit(t *testing.T)     { runMPICH(t, "init") }
+func TestMPICHGroup(t *testing.T)    { runMPICH(t, "group") }
+func TestMPICHComm(t *testing.T)     { runMPICH(t, "comm") }
+func TestMPICHTopo(t *testing.T)     { runMPICH(t, "topo") }
+func TestMPICHPt2pt(t *testing.T)    { runMPICH(t, "pt2pt") }
+func TestMPICHDatatype(t *testing.T) { runMPICH(t, "datatype") }
+func TestMPICHColl(t *testing.T)     { runMPICH(t, "coll") }
 
-// TestMPICHTables: no program is there twice, and each is in its folder.
-func TestMPICHTables(t *testing.T) {
+// TestMPICHCount holds the suite to its size: the folders are there, no program
+// twice, each in its folder.
+func TestMPICHCount(t *testing.T) {
+	total := 0
 	seen := map[string]bool{}
 	for folder, cases := range mpichFolders() {
 		for _, tc := range cases {
@@ -70,10 +80,19 @@ func TestMPICHTables(t *testing.T) {
 			seen[tc.file] = true
 		}
 		t.Logf("%s: %d", folder, len(cases))
+		total += len(cases)
+	}
+	for _, folder := range []string{"attr", "coll", "comm", "datatype", "group", "info", "init", "pt2pt", "topo"} {
+		if len(mpichFolders()[folder]) == 0 {
+			t.Errorf("no case of %s", folder)
+		}
+	}
+	if total < 150 {
+		t.Errorf("%d cases, want at least 150", total)
 	}
 }
 
-// checked is how check and its kind end a case: a panic that runMPICH makes an
+// checked is how must and its kind end a case: a panic that runMPICH makes an
 // error of the rank. It keeps cases as short as what they ask.
 type checked struct{ error }
 
@@ -85,8 +104,8 @@ func endCase(err error) {
 	panic(checked{fmt.Errorf("%s:%d: %w", filepath.Base(file), line, err)})
 }
 
-// check ends the case at the first error.
-func check(errs ...error) {
+// must ends the case at the first error.
+func must(errs ...error) {
 	if err := first(errs...); err != nil {
 		endCase(err)
 	}
@@ -152,6 +171,6 @@ func halves(c *mpi.Comm, at int) *mpi.Comm {
 	}
 	part := get(c.Split(color, 0))
 	x := get(part.InterCreate(0, c, remote, 99))
-	check(part.Free())
+	must(part.Free())
 	return x
 }

@@ -39,7 +39,7 @@ var (
 )
 
 func predefined(name string, k datatype.OpKind) Op {
-	return Op{&op{name: name, kind: k, commutes: true}}
+	return Op{&op{name: name, kind: k, commutes: k.Commutes()}}
 }
 
 // Loc is a value and the index where it was found, for MinLoc and MaxLoc: of
@@ -78,6 +78,8 @@ func (o Op) kernel(name string, v vec) (func(in, inout []byte), error) {
 		return nil, fail(name, ErrOp, "the operation is for %v, the data are %v", o.elem, v.goType())
 	case o.user != nil:
 		return o.user, nil
+	case o.kind == datatype.Replace || o.kind == datatype.NoOp:
+		return nil, fail(name, ErrOp, "%s is for one-sided operations (MPI 4.1 §12.3.4)", o.name)
 	}
 	k, ok := v.reduction(o.kind)
 	if !ok {

@@ -5,8 +5,9 @@
 // It exists because a Go rank must start under anybody's launcher. A launcher
 // that speaks PMI-1 is used as it is. Under one that gives a rank its number
 // only (Open MPI's mpirun, srun without its pmi2 plugin) the ranks meet at a
-// server of this package: inside meshd if the job spans hosts, inside rank 0 if
-// it does not. So there is one protocol, whoever serves it.
+// server of this package inside rank 0, which the others find by a socket if the
+// job is on one host, and else by a record that a meshd keeps for them. So there
+// is one protocol, whoever serves it.
 //
 // What travels are small texts, rank numbers and names, never messages: package
 // mpi puts a business card per rank and fetches the others'. The package knows
