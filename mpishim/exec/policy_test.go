@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net"
 	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -124,4 +126,33 @@ func FuzzOverheard(f *testing.F) {
 			t.Errorf("got %q", why)
 		}
 	})
+}
+
+// TestAdmit: names come from peers, and the policy and the account decide.
+func TestAdmit(t *testing.T) {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := Policy{AllowRoot: true}
+	for _, tc := range []struct {
+		what, user string
+		policy     Policy
+		says       string // "": admitted
+	}{
+		{"our own user", me.Username, open, ""},
+		{"no name", "", open, "not a name"},
+		{"an option", "-x", open, "not a name"},
+		{"a line", "a\nb", open, "not a name"},
+		{"nobody's name", "no-such-user-here", open, "no user"},
+		{"denied", me.Username, Policy{AllowRoot: true, Map: []Rule{{User: "*", Deny: true}}}, "policy denies"},
+	} {
+		uid, err := Admit(t.Context(), tc.policy, Caller{Node: "b1", Site: "beta", User: tc.user})
+		switch {
+		case tc.says == "" && (err != nil || strconv.Itoa(int(uid)) != me.Uid):
+			t.Errorf("%s: %d, %v", tc.what, uid, err)
+		case tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)):
+			t.Errorf("%s: %v, want %q", tc.what, err, tc.says)
+		}
+	}
 }
