@@ -221,9 +221,16 @@ func (w *window) access(op string, kind uint8, src, dst []byte, target, offset, 
 	if flags&wantRequest != 0 {
 		a.id = w.c.w.eng.General()
 	}
-	w.c.w.eng.Do(func(held *engine.Op) { a.begin(held, src, dst, offset*w.size, n*w.size) })
-	if a.err != nil {
-		return Request{}, w.c.wrap(op, target, a.err)
+	var err error // of beginning it; what goes wrong later is the engine's to write
+	w.c.w.eng.Do(func(held *engine.Op) {
+		a.begin(held, src, dst, offset*w.size, n*w.size)
+		err = a.err
+	})
+	if err != nil {
+		if flags&wantRequest != 0 {
+			w.c.w.eng.Free(a.id)
+		}
+		return Request{}, w.c.wrap(op, target, err)
 	}
 	if flags&wantRequest != 0 {
 		return w.c.request(op, target, a.id, nil)

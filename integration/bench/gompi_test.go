@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/integration/deploy"
 	"github.com/meshmpi/meshmpi/integration/lab"
 )
 
@@ -199,14 +200,11 @@ func TestPrinting(t *testing.T) {
 	if out, err := job.run(t.Context()); out != "one\ntwo\n" || err != nil {
 		t.Errorf("a job that hangs: %q, %v", out, err)
 	}
-	procs, err := a.Procs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range procs {
-		if strings.HasSuffix(p.Args[0], "sleep") {
-			t.Errorf("left behind: %v", p.Args)
-		}
+	if err := deploy.Until(t.Context(), 10*time.Second, "what was killed is gone", func() (bool, error) {
+		procs, err := a.Procs()
+		return !slices.ContainsFunc(procs, func(p lab.Proc) bool { return strings.HasSuffix(p.Args[0], "sleep") }), err
+	}); err != nil {
+		t.Error(err)
 	}
 	job.line = "echo one; echo why >&2; exit 3"
 	if out, err := job.run(context.Background()); err == nil || !strings.Contains(err.Error(), "why") {
