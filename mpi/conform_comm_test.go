@@ -33,12 +33,20 @@ func TestFreeUnderWay(t *testing.T) {
 						return err
 					}
 					sum := make([]int64, n)
-					all, err := mpi.Iallreduce(d, given(c.Rank(), n), sum, mpi.Sum)
+					var all mpi.Request
+					if round%2 == 0 {
+						all, err = mpi.Iallreduce(d, given(c.Rank(), n), sum, mpi.Sum)
+					} else {
+						err = mpi.Allreduce(d, given(c.Rank(), n), sum, mpi.Sum)
+					}
 					if err != nil {
 						return err
 					}
-					out, err := mpi.Isend(d, given(c.Rank(), n), next, 0)
-					if err := first(err, d.Free()); err != nil {
+					if round%4 > 1 { // the last messages come after Free
+						err = mpi.Barrier(c)
+					}
+					out, err2 := mpi.Issend(d, given(c.Rank(), n), next, 0)
+					if err := first(err, err2, d.Free()); err != nil {
 						return err
 					}
 					e, err := c.Dup()
@@ -286,5 +294,59 @@ func TestProbeContext(t *testing.T) {
 		}
 		_, err = mpi.Mrecv(&m, got)
 		return first(err, want("message", got, []int{5}))
+	})
+}
+
+// TestRanksInStatuses: what is said of messages and mistakes is in ranks of the
+// communicator, whose order is not the world's.
+func TestRanksInStatuses(t *testing.T) {
+	mpitest.Run(t, 6, func(c *mpi.Comm) error {
+		h, err := c.Split(c.Rank()%2, -c.Rank())
+		if err != nil {
+			return err
+		}
+		s, err := join(c, 2, 1)
+		if err != nil {
+			return err
+		}
+		next, prev := (h.Rank()+1)%3, (h.Rank()+2)%3
+		for _, x := range []struct {
+			c      *mpi.Comm
+			to     []int
+			source int
+		}{{h, []int{next}, prev}, {s.x, map[bool][]int{true: {0, 1, 2, 3}, false: {0, 1}}[s.low], 0}} {
+			if x.c == h || s.x.Rank() == 0 {
+				for _, r := range x.to {
+					for range 5 {
+						if err := mpi.Send(x.c, []int64{1, 2}, r, 8); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			b := make([]int64, 2)
+			p, err1 := x.c.Probe(mpi.AnySource, mpi.AnyTag)
+			a, err2 := mpi.Recv(x.c, b, mpi.AnySource, 8)
+			m, err3 := x.c.Mprobe(mpi.AnySource, mpi.AnyTag)
+			ms := m.Status()
+			q, err4 := mpi.Mrecv(&m, b)
+			r, err5 := mpi.Irecv(x.c, b, mpi.AnySource, mpi.AnyTag)
+			w, err6 := r.Wait()
+			r, err7 := mpi.Irecv(x.c, b, x.source, 8)
+			_, y, err8 := mpi.WaitAny([]mpi.Request{{}, r})
+			if err := first(err1, err2, err3, err4, err5, err6, err7, err8); err != nil {
+				return err
+			}
+			for i, st := range []mpi.Status{p, a, ms, q, w, y} {
+				if st.Source != x.source || st.Tag != 8 || st.Bytes != 16 {
+					return fmt.Errorf("status %d on %v: %+v, want source %d", i, x.c, st, x.source)
+				}
+			}
+			_, err = mpi.Recv(x.c, b[:1], mpi.AnySource, 8)
+			if !errors.Is(err, mpi.ErrTruncate) {
+				return fmt.Errorf("cut: %v", err)
+			}
+		}
+		return first(s.x.Free(), h.Free())
 	})
 }

@@ -170,12 +170,7 @@ func (c *Comm) Agree(flags int) (int, error) {
 	acked := slices.Clone(c.acked)
 	c.mu.Unlock()
 	a := c.newAgreement()
-	a.and = int64(flags)
-	for i, p := range c.group.procs {
-		if c.w.eng.Failed(p) != nil && !slices.Contains(acked, p) {
-			a.fresh[i/64] |= 1 << (i % 64)
-		}
-	}
+	a.and, a.acked = int64(flags), acked
 	if err := a.reach(); err != nil {
 		return 0, c.wrap(op, -1, err)
 	}
@@ -224,10 +219,11 @@ type agreement struct {
 	c     *Comm
 	tag   int32
 	and   int64
-	most  [2]int64 // the largest that anybody has given
-	dead  []uint64 // members known to be dead, a bit each
-	fresh []uint64 // dead whom somebody has not acknowledged
-	done  bool     // the values are those of all
+	most  [2]int64      // the largest that anybody has given
+	dead  []uint64      // members known to be dead, a bit each
+	fresh []uint64      // dead whom somebody has not acknowledged
+	done  bool          // the values are those of all
+	acked []engine.Proc // whose deaths the caller of Agree has acknowledged
 }
 
 // nextRecovery numbers what goes on after a failure, when the living no longer
@@ -367,7 +363,9 @@ func (a *agreement) collect(ids []engine.ID, in []int64) (news bool, err error) 
 
 func (a *agreement) bury(i int) {
 	a.dead[i/64] |= 1 << (i % 64)
-	a.fresh[i/64] |= 1 << (i % 64)
+	if !slices.Contains(a.acked, a.c.group.procs[i]) {
+		a.fresh[i/64] |= 1 << (i % 64)
+	}
 }
 
 func died(err error) bool {

@@ -265,3 +265,27 @@ func TestDeathOfLocker(t *testing.T) {
 		return nil
 	}, mpitest.FaultTolerant())
 }
+
+// TestAcknowledged: an agreement fails for a death until all have acknowledged it.
+func TestAcknowledged(t *testing.T) {
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		if c.Rank() == 3 {
+			return crash(c)
+		}
+		if _, err := mpi.Recv(c, make([]int, 1), 3, 0); !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("receive from the dead: %v", err)
+		}
+		for acked := range 4 { // so many have acknowledged
+			if acked > 0 && c.Rank() == acked-1 {
+				if _, err := c.AckFailed(); err != nil {
+					return err
+				}
+			}
+			flags, err := c.Agree(7 &^ (1 << c.Rank()))
+			if flags != 0 || (acked < 3) != errors.Is(err, mpi.ErrProcFailed) || acked == 3 && err != nil {
+				return fmt.Errorf("%d have acknowledged: %d, %v", acked, flags, err)
+			}
+		}
+		return nil
+	}, mpitest.FaultTolerant())
+}

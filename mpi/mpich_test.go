@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mpi"
 	"github.com/meshmpi/meshmpi/mpi/mpitest"
@@ -33,28 +34,34 @@ func mpichFolders() map[string][]mpichCase {
 		"comm": slices.Concat(mpichComm, mpichIntercomm), "topo": mpichTopo,
 		"pt2pt": slices.Concat(mpichPt2pt, mpichPt2pt2), "datatype": mpichDatatype,
 		"coll": slices.Concat(mpichColl, mpichColl2, mpichOps),
+		"rma":  slices.Concat(mpichRMA, mpichRMA2), "errors": mpichErrors, "spawn": mpichSpawn,
 	}
 }
 
 // runMPICH runs the cases of a folder.
-func runMPICH(t *testing.T, folder string) {
+func runMPICH(t *testing.T, folder string, opts ...mpitest.Option) {
 	t.Helper()
 	for _, tc := range mpichFolders()[folder] {
 		t.Run(tc.file, func(t *testing.T) {
 			mpitest.Run(t, tc.ranks, func(c *mpi.Comm) (err error) {
-				defer func() {
-					if p := recover(); p != nil {
-						var here checked
-						if e, ok := p.(error); !ok || !errors.As(e, &here) {
-							panic(p)
-						}
-						err = here
-					}
-				}()
+				defer recoverCase(&err)
 				return tc.body(c)
-			}, tc.opts...)
+			}, slices.Concat(opts, tc.opts)...)
 		})
 	}
+}
+
+// recoverCase makes an error of what must and its kind have ended a case with.
+func recoverCase(err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if e, ok := p.(checked); ok {
+		*err = e.error
+		return
+	}
+	panic(p)
 }
 
 func TestMPICHAttr(t *testing.T)     { runMPICH(t, "attr") }
@@ -65,9 +72,20 @@ func TestMPICHComm(t *testing.T)     { runMPICH(t, "comm") }
 func TestMPICHTopo(t *testing.T)     { runMPICH(t, "topo") }
 func TestMPICHPt2pt(t *testing.T)    { runMPICH(t, "pt2pt") }
 func TestMPICHDatatype(t *testing.T) { runMPICH(t, "datatype") }
+func TestMPICHRMA(t *testing.T)      { runMPICH(t, "rma") }
+func TestMPICHErrors(t *testing.T)   { runMPICH(t, "errors") }
+func TestMPICHSpawn(t *testing.T)    { runMPICH(t, "spawn") }
 func TestMPICHColl(t *testing.T)     { runMPICH(t, "coll") }
 
-// TestMPICHCount holds the suite to its size: the folders are there, no program
+// TestMPICHNetwork runs what communicates once more between sites, where messages
+// go through a network and collective operations take other ways.
+func TestMPICHNetwork(t *testing.T) {
+	for _, folder := range []string{"comm", "pt2pt", "coll", "rma", "errors", "spawn", "topo"} {
+		runMPICH(t, folder, mpitest.Blocks(2), mpitest.WAN(100*time.Microsecond, 0))
+	}
+}
+
+// TestMPICHCount holds the suite to its size: every folder is there, no program
 // twice, each in its folder.
 func TestMPICHCount(t *testing.T) {
 	total := 0
@@ -82,7 +100,7 @@ func TestMPICHCount(t *testing.T) {
 		t.Logf("%s: %d", folder, len(cases))
 		total += len(cases)
 	}
-	for _, folder := range []string{"attr", "coll", "comm", "datatype", "group", "info", "init", "pt2pt", "topo"} {
+	for _, folder := range []string{"attr", "coll", "comm", "datatype", "errors", "group", "info", "init", "pt2pt", "rma", "spawn", "topo"} {
 		if len(mpichFolders()[folder]) == 0 {
 			t.Errorf("no case of %s", folder)
 		}
@@ -95,8 +113,6 @@ func TestMPICHCount(t *testing.T) {
 // checked is how must and its kind end a case: a panic that runMPICH makes an
 // error of the rank. It keeps cases as short as what they ask.
 type checked struct{ error }
-
-func (c checked) Unwrap() error { return c.error }
 
 // endCase ends the case with where its caller's caller stands.
 func endCase(err error) {

@@ -278,3 +278,27 @@ func kinds(c *mpi.Comm) error {
 	_, err := mpi.AllocateWin[int16](c, 1)
 	return err
 }
+
+// TestWinReaders: who reads under a shared lock never sees half of what is written
+// under an exclusive one.
+func TestWinReaders(t *testing.T) {
+	const ranks, times = 4, 60
+	windows(t, ranks, 2, func(c *mpi.Comm, w *mpi.Win[int64]) error {
+		for i := range times {
+			v, both := []int64{int64(1000*c.Rank() + i)}, make([]int64, 2)
+			var err error
+			if c.Rank()%2 == 0 {
+				err = first(w.Lock(mpi.LockExclusive, 1), w.Put(v, 1, 0), w.Flush(1), w.Put(v, 1, 1), w.Unlock(1))
+			} else {
+				err = first(w.Lock(mpi.LockShared, 1), w.Get(both[:1], 1, 0), w.Flush(1), w.Get(both[1:], 1, 1), w.Unlock(1))
+			}
+			if err == nil && both[0] != both[1] {
+				err = fmt.Errorf("a reader sees %v", both)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return mpi.Barrier(c)
+	})
+}

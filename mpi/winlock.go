@@ -31,17 +31,19 @@ const (
 )
 
 // Lock begins an epoch to one target, which has no part in it. Exclusive: nobody
-// else has one to that target at the same time.
+// else has one to that target at the same time. To lock ProcNull does nothing.
 func (w *window) Lock(kind LockKind, target int) error {
 	const op = "Lock"
 	if err := w.usable(op); err != nil {
 		return err
 	}
 	switch {
-	case target < 0 || target >= w.c.Size():
-		return fail(op, ErrRank, "target %d of %d", target, w.c.Size())
 	case kind != LockShared && kind != LockExclusive:
 		return fail(op, ErrLockType, "kind %d; LockShared and LockExclusive are known", kind)
+	case target == ProcNull:
+		return nil
+	case target < 0 || target >= w.c.Size():
+		return fail(op, ErrRank, "target %d of %d", target, w.c.Size())
 	case !w.mayLock(target):
 		return fail(op, ErrRMASync, "an epoch to rank %d is open already", target)
 	}
@@ -68,7 +70,7 @@ func (w *window) mayLock(target int) bool {
 // Unlock ends the epoch that Lock began: all accesses in it have been done.
 func (w *window) Unlock(target int) error {
 	const op = "Unlock"
-	if err := w.usable(op); err != nil {
+	if err := w.usable(op); err != nil || target == ProcNull {
 		return err
 	}
 	w.mu.Lock()

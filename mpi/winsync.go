@@ -76,7 +76,7 @@ func (w *window) FenceEnd() error {
 // Flush waits until all accesses of the caller to a target have been done there.
 func (w *window) Flush(target int) error {
 	const op = "Flush"
-	if err := w.usable(op); err != nil {
+	if err := w.usable(op); err != nil || target == ProcNull {
 		return err
 	}
 	if target < 0 || target >= w.c.Size() {

@@ -172,7 +172,8 @@ func (w *World) Finalize() error {
 	defer cancel()
 	var errs []error
 	if !w.finalized.Load() && w.launcher.Size() > 1 && !w.anyFailed() {
-		if err := Barrier(w.world.WithContext(ctx)); err != nil && !errors.Is(err, ErrProcFailed) {
+		err := Barrier(w.world.WithContext(ctx))
+		if err != nil && !errors.Is(err, ErrProcFailed) && !(errors.Is(err, ErrRevoked) && ctx.Err() == nil) { // not all are left, or agree on it
 			errs = append(errs, err)
 		}
 	}
