@@ -37,6 +37,11 @@
 // through TCP. Collective operations know which ranks are on one host and on one
 // site: between sites they send each byte once and wait one latency.
 //
+// The processes of a host share its processors: Init sets GOMAXPROCS to a fair share,
+// at least 1, of what it was, unless the environment variable of that name is set.
+// One that has every processor to itself would keep waking threads, which take the
+// processor from the rank that is to answer. A program may set it anew after Init.
+//
 // README.md has a table of what there is of each chapter of the standard, and
 // what is not: MPI-IO, sessions and partitioned communication.
 package mpi

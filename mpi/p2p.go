@@ -94,6 +94,14 @@ func (c *Comm) send(op string, buf borrowed, dest, tag int, mode engine.Mode) er
 		return c.sendUntil(op, buf, to, tag, mode)
 	}
 	a := engine.SendArgs{To: to, Context: c.base + ctxMessages, Tag: int32(tag), Mode: mode}
+	if mode != engine.Synchronous {
+		a.Data = buf.b
+		if sent, err := c.w.eng.SendNow(&a); sent {
+			return nil
+		} else if err != nil {
+			return c.wrap(op, dest, err)
+		}
+	}
 	if len(buf.b) <= small {
 		s := c.w.scratch()
 		a.Data = s[:copy(s[:], buf.b)]
@@ -123,8 +131,14 @@ func (c *Comm) recv(op string, buf borrowed, source, tag int, kind datatype.Kind
 	if c.ctx != nil {
 		return c.recvUntil(op, buf, from, source, tag, datatype.Basic(kind))
 	}
-	a := engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Swap: datatype.Basic(kind)}
-	var st engine.Status
+	a := engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Swap: datatype.Basic(kind), Buf: buf.b}
+	st, done, err := c.w.eng.RecvNow(&a)
+	if done {
+		if err != nil {
+			err = c.wrap(op, source, err)
+		}
+		return c.status(st), err
+	}
 	if len(buf.b) <= small {
 		s := c.w.scratch()
 		a.Buf = s[:len(buf.b)]

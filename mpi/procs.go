@@ -103,6 +103,18 @@ func (t *table) add(p engine.Proc, r record) {
 	t.byCard[r.card] = p
 }
 
+// neighbours counts the processes on a process's host, itself included.
+func (t *table) neighbours(p int) (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, at := range t.places {
+		if at.host == t.places[p].host {
+			n++
+		}
+	}
+	return n
+}
+
 // number gives each name the next number.
 func number(known map[string]int32, name string) int32 {
 	n, ok := known[name]

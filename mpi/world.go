@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -107,6 +108,9 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	}
 	if err := w.table.fill(l); err != nil {
 		return err
+	}
+	if cfg.Hub == nil && os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/w.table.neighbours(l.Rank())))
 	}
 	if err := w.eng.Start(ctx); err != nil {
 		return err

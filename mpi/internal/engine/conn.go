@@ -7,10 +7,11 @@ type conn struct {
 	e       *Engine
 	peer    *peer
 	wire    wire
-	pull    puller // nil: memory cannot be read across
-	piece   int    // largest payload of a data frame
-	swapped bool   // the peer's byte order is the other one
-	out     frames // what the wire has not taken yet
+	pull    puller    // nil: memory cannot be read across
+	ring    *ringWire // of a wire through shared memory, to look at between polls; else nil
+	piece   int       // largest payload of a data frame
+	swapped bool      // the peer's byte order is the other one
+	out     frames    // what the wire has not taken yet
 	in      inbound
 	listed  bool // in the engine's list of links with output
 	bye     bool // the peer has said goodbye on it

@@ -115,7 +115,7 @@ func FuzzRing(f *testing.F) {
 		r := heapRing(16)
 		copy(r.slots, mem)
 		*r.head = head
-		c, p := consumer{ring: r}, producer{ring: r}
+		c, p := consumer{ring: r}, newProducer(r)
 		for range 40 {
 			frame, err := c.peek()
 			if frame == nil || err != nil {

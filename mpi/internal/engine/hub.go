@@ -106,9 +106,9 @@ func newHeapLink(a, b *Engine) (*heapWire, *heapWire) {
 	there, back := heapRing(heapSlots), heapRing(heapSlots)
 	fromA, fromB := &exposures{data: map[uint64][]byte{}}, &exposures{data: map[uint64][]byte{}}
 	wa := &heapWire{mine: fromA, theirs: fromB}
-	wa.out.ring, wa.in.ring, wa.asleep, wa.bell = there, back, b.asleep, b.bell.ring
+	wa.out, wa.in.ring, wa.asleep, wa.bell = newProducer(there), back, b.asleep, b.bell.ring
 	wb := &heapWire{mine: fromB, theirs: fromA}
-	wb.out.ring, wb.in.ring, wb.asleep, wb.bell = back, there, a.asleep, a.bell.ring
+	wb.out, wb.in.ring, wb.asleep, wb.bell = newProducer(back), there, a.asleep, a.bell.ring
 	gone := new(atomic.Bool)
 	wa.gone, wb.gone = gone, gone
 	return wa, wb

@@ -270,7 +270,8 @@ func (e *Engine) linkLocal(p *peer, h *hello, nc net.Conn, o *localOffer, mem []
 	if !dialed {
 		half = 1
 	}
-	w.out.ring, w.mine = sharedPart(mem, half)
+	out, mine := sharedPart(mem, half)
+	w.out, w.mine = newProducer(out), mine
 	w.in.ring, w.theirs = sharedPart(mem, 1-half)
 	most := mostFrame(sharedSlots) - longHeader
 	eager := 8 << 10

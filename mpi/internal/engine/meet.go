@@ -146,7 +146,7 @@ func (e *Engine) meet(c *card, at Proc, w *heapWire) error {
 	if p.card == nil {
 		p.card = c
 	}
-	l := &conn{e: e, peer: p, wire: w, pull: w, piece: 4 << 10, swapped: (c.arch^e.cfg.Arch)&bigEndian != 0}
+	l := &conn{e: e, peer: p, wire: w, ring: &w.ringWire, pull: w, piece: 4 << 10, swapped: (c.arch^e.cfg.Arch)&bigEndian != 0}
 	most := mostFrame(heapSlots) - longHeader
 	e.attach(p, []*conn{l}, terms{eager: most, credit: credit{512 << 10, 1 << 12}, theirs: credit{512 << 10, 1 << 12}})
 	e.fast = append(e.fast, l)

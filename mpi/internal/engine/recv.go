@@ -165,8 +165,8 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 }
 
 const (
-	pullNow   = 64 << 10  // read across at once what is at most so long
-	pullPiece = 256 << 10 // and of the rest so much before looking at other things
+	pullNow   = 64 << 10 // read across at once what is at most so long
+	pullPiece = 1 << 20  // and of the rest so much before looking at other things
 )
 
 // pullSome reads the next piece of a message from its sender's memory.

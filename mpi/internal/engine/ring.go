@@ -15,11 +15,15 @@ import (
 //	128 slots of 64 bytes
 //
 // A frame is in consecutive slots. It begins with a word that has the frame's
-// bytes in the low half and the position, plus one, in the high half: zero where
-// no frame has been put yet. The producer writes the frame and a zero after it,
-// and then the word. So the consumer looks at one word only, which arrives in
-// the cache line that has a small frame whole. A frame that would not fit before
-// the end of the slots begins at the first; a word of ringSkip bytes says so.
+// bytes in the low half and the position, plus one, in the high half; a word with
+// another position is of an earlier lap, and no frame has been put there yet. The
+// producer writes the frame and then the word. So the consumer looks at one word
+// only, which arrives in the cache line that has a small frame whole. Where the
+// inside of a frame has been, what stands in the place of a word may be anything:
+// the producer puts a zero there before the consumer gets to look at it, and only
+// there, since it takes the line from the consumer, as long as a message itself.
+// A frame that would not fit before the end of the slots begins at the first; a
+// word of ringSkip bytes says so.
 const (
 	slotSize = 64
 	ringHead = 0
@@ -62,8 +66,13 @@ func mostFrame(slots int) int { return slots/4*slotSize - wordSize }
 // producer is the sending end of a ring.
 type producer struct {
 	ring
-	tail uint64 // where the next frame goes
-	seen uint64 // the head, as last looked at
+	tail   uint64   // where the next frame goes
+	seen   uint64   // the head, as last looked at
+	inside []uint64 // a bit for each slot that has the inside of a frame, not a word
+}
+
+func newProducer(r ring) producer {
+	return producer{ring: r, inside: make([]uint64, (r.mask+64)/64)}
 }
 
 // push puts a frame made of two parts into the ring; false: there is no room,
@@ -81,13 +90,27 @@ func (p *producer) push(hdr, payload []byte) (bool, error) {
 	frame := p.slots[at&p.mask*slotSize:]
 	copy(frame[wordSize:], hdr)
 	copy(frame[wordSize+len(hdr):], payload)
-	*p.word(at + n) = 0
+	p.mark(at, n)
 	atomic.StoreUint64(p.word(at), uint64(uint32(at+1))<<32|uint64(len(hdr)+len(payload)))
 	if at != p.tail {
 		atomic.StoreUint64(p.word(p.tail), uint64(uint32(p.tail+1))<<32|ringSkip)
 	}
 	p.tail = at + n
 	return true, nil
+}
+
+// mark keeps track of where words are when a frame of n slots is put at a position,
+// and sees to it that what stands behind the frame is one.
+func (p *producer) mark(at, n uint64) {
+	i := at & p.mask
+	p.inside[i/64] &^= 1 << (i % 64)
+	for i++; n > 1; i, n = i+1, n-1 {
+		p.inside[i/64] |= 1 << (i % 64)
+	}
+	if i &= p.mask; p.inside[i/64]&(1<<(i%64)) != 0 {
+		p.inside[i/64] &^= 1 << (i % 64)
+		*p.word(i) = 0
+	}
 }
 
 // room makes sure of so many free slots.
@@ -117,19 +140,21 @@ type consumer struct {
 	told uint64 // the head, as the producer knows it
 }
 
+// filled reports whether there is a frame.
+func (c *consumer) filled() bool {
+	return atomic.LoadUint64(c.word(c.pos))>>32 == uint64(uint32(c.pos+1))
+}
+
 // peek returns the next frame, which is in the ring and may change while it is
 // looked at; nil: there is none.
 func (c *consumer) peek() ([]byte, error) {
 	for {
 		w := atomic.LoadUint64(c.word(c.pos))
-		if w == 0 {
+		if w>>32 != uint64(uint32(c.pos+1)) || w == 0 {
 			return nil, nil
 		}
 		end := c.mask + 1 - c.pos&c.mask
 		n := w & (1<<32 - 1)
-		if w>>32 != uint64(uint32(c.pos+1)) {
-			return nil, fmt.Errorf("%w: word of a ring %#x at %d", errViolation, w, c.pos)
-		}
 		if n == ringSkip && c.pos&c.mask != 0 {
 			c.pos += end
 			continue

@@ -30,6 +30,16 @@ func (e *Engine) Send(a *SendArgs) error {
 	return err
 }
 
+// SendNow sends a message if it can be handed to its link at once; else, with sent
+// false, it has done nothing and Send is to be called. It keeps nothing of a: Data
+// may be on the caller's stack.
+func (e *Engine) SendNow(a *SendArgs) (sent bool, err error) {
+	e.gate.lock()
+	sent, err = e.sendNow(a)
+	e.leave()
+	return sent, err
+}
+
 // checkSend finds whom and in what to send.
 func (e *Engine) checkSend(a *SendArgs) (*peer, error) {
 	if e.closed {

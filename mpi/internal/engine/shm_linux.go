@@ -106,7 +106,10 @@ func (w *sharedWire) plug(c *conn) error {
 	if err := w.system.add(w.socket, unix.EPOLLIN|unix.EPOLLRDHUP, w); err != nil {
 		return err
 	}
-	c.e.fast = append(c.e.fast, c)
+	c.e.fast, c.ring = append(c.e.fast, c), &w.ringWire
+	if len(c.e.fast) >= runtime.NumCPU() {
+		c.e.spins = 0 // who is to answer may be waiting for this very processor
+	}
 	return nil
 }
 
@@ -162,7 +165,7 @@ func (w *sharedWire) pull(name, addr uint64, off int, dst []byte) error {
 		return errNoPull
 	}
 	for len(dst) > 0 {
-		n, err := readAcross(w.pid, uintptr(addr)+uintptr(off), dst[:min(len(dst), mostCall)])
+		n, err := readAcross(w.pid, uintptr(addr)+uintptr(off), dst)
 		switch {
 		case err == unix.EPERM || err == unix.ENOSYS:
 			w.reads = false
@@ -181,12 +184,20 @@ func (w *sharedWire) pull(name, addr uint64, off int, dst []byte) error {
 	return nil
 }
 
-// readAcross reads memory of another process.
+// readAcross reads memory of another process. What is large is read in one call all
+// the same, since each walks through both processes' pages anew; the Go scheduler is
+// told of it then, so that it need not wait when it wants to stop the world.
 func readAcross(pid int, addr uintptr, dst []byte) (int, error) {
 	local := unix.Iovec{Base: &dst[0]}
 	local.SetLen(len(dst))
 	remote := unix.RemoteIovec{Base: addr, Len: len(dst)}
-	n, _, errno := syscall.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	var n uintptr
+	var errno syscall.Errno
+	if len(dst) <= mostCall {
+		n, _, errno = syscall.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	} else {
+		n, _, errno = syscall.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	}
 	runtime.KeepAlive(dst)
 	if errno != 0 {
 		return 0, errno

@@ -14,9 +14,12 @@ type gate struct {
 }
 
 func (g *gate) lock() {
-	if g.mu.TryLock() {
-		return
+	if !g.mu.TryLock() {
+		g.insist()
 	}
+}
+
+func (g *gate) insist() {
 	g.want.Add(1)
 	for range 200 {
 		if g.mu.TryLock() {
@@ -44,9 +47,11 @@ func (g *gate) makeWay() {
 
 // leave ends what a caller did with the engine held.
 func (e *Engine) leave() {
-	e.settle()
-	if e.pulls.first != nil && e.driver != nil && e.driver.asleep {
-		e.bell.ring() // reading across needs somebody who is awake
+	if e.ending.first != nil || len(e.deferred) > 0 || len(e.breaking) > 0 || e.pulls.first != nil {
+		e.settle()
+		if e.pulls.first != nil && e.driver != nil && e.driver.asleep {
+			e.bell.ring() // reading across needs somebody who is awake
+		}
 	}
 	e.gate.unlock()
 }
@@ -157,6 +162,9 @@ func (e *Engine) drive(w *waiter) {
 	}
 	idle := 0
 	for !w.fired && e.driver == w && !e.stopped {
+		if idle < e.spins {
+			e.watch()
+		}
 		if e.progress() {
 			idle = 0
 		} else {
@@ -179,6 +187,20 @@ func (e *Engine) drive(w *waiter) {
 		}
 		e.sleep(w)
 		idle = e.spins
+	}
+}
+
+// looks is how often the rings are looked at between polls of everything.
+const looks = 16
+
+// watch looks at the rings only, until one has something, since that is quick.
+func (e *Engine) watch() {
+	for range looks {
+		for _, c := range e.fast {
+			if c.ring != nil && c.ring.in.filled() {
+				return
+			}
+		}
 	}
 }
 
