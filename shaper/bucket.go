@@ -1,0 +1,111 @@
+package shaper
+
+import "time"
+
+const (
+	burstTime = int64(100 * time.Microsecond) // what may leave at once, in time at the rate
+	maxLate   = int64(20 * time.Millisecond)  // the most lateness that is caught up
+	catchUp   = 21                            // one part in so many is waived while late: 5 % above the rate
+	lowest    = 2 * 1542                      // bytes that may always leave at once: two datagrams of Ethernet's size
+)
+
+// bucket is the generic cell rate algorithm (ITU-T I.371) in bytes: it keeps the
+// time at which everything sent so far would have left, had it been sent evenly.
+// What may leave at once is bounded by depth, whatever happened before, and the
+// bytes of any window of t seconds by rate × t + depth; while it catches up, by
+// 1.05 × rate × t + depth.
+//
+// It computes in whole nanoseconds and carries the remainder, so that there is
+// no drift at any rate.
+type bucket struct {
+	rate  Rate
+	bytes int   // depth
+	depth int64 // the same in ns at the rate
+	tat   int64 // theoretical arrival time: when all that was sent is paid for, ns; at most depth ahead
+	rem   int64 // of the last division, in bits × 1e9 / s, below rate
+	late  int64 // what the pacing thread has lost by being late, ns at the rate
+}
+
+// set changes the rate; what was sent before stays sent, in bytes. two is the
+// size of two datagrams in bytes.
+func (b *bucket) set(now int64, r Rate, two int) {
+	if r == b.rate && b.bytes >= two {
+		return
+	}
+	ahead := float64(max(b.tat-now, 0))
+	was := b.rate
+	b.rate, b.rem = r, 0
+	if r == 0 {
+		b.late = 0
+		return
+	}
+	b.bytes = max(two, int(int64(r)/8*burstTime/1e9))
+	b.depth = int64(b.bytes) * 8e9 / int64(r)
+	switch {
+	case was == 0:
+		b.tat, b.late = now, 0
+	case ahead > 0 && was != r:
+		b.tat = now + min(int64(ahead*float64(was)/float64(r)), b.depth)
+	}
+}
+
+// cost is the time that bytes take at the rate.
+func (b *bucket) cost(bytes int) int64 {
+	return (int64(bytes)*8e9 + b.rem) / int64(b.rate)
+}
+
+// fits reports whether bytes may leave now in one burst.
+func (b *bucket) fits(now int64, bytes int) bool {
+	return b.rate == 0 || now >= b.at(bytes)
+}
+
+// at is the time from which bytes may leave in one burst; what is larger than
+// any burst leaves when all before it is paid for.
+func (b *bucket) at(bytes int) int64 {
+	if b.rate == 0 {
+		return 0
+	}
+	depth := b.depth
+	if b.late > 0 {
+		depth -= depth / catchUp // in bytes it is to be the same while time is cheaper
+	}
+	return b.tat + min(b.cost(bytes), depth) - depth
+}
+
+// unused is how long nothing has been owed, ns.
+func (b *bucket) unused(now int64) int64 {
+	if b.rate == 0 {
+		return maxLate
+	}
+	return max(now-b.tat, 0)
+}
+
+// fill forgets what has been unused. credit of it, at most, was the pacing
+// thread's or the stages' fault and is to be caught up.
+func (b *bucket) fill(now, credit int64) {
+	if b.rate == 0 || now <= b.tat {
+		return
+	}
+	b.tat = now
+	b.late = min(b.late+credit, maxLate)
+}
+
+// rested forgets lateness: there was nothing to send, so nothing was lost.
+func (b *bucket) rested(now int64) {
+	if b.rate != 0 && now > b.tat {
+		b.tat, b.late = now, 0
+	}
+}
+
+// charge accounts for bytes that leave.
+func (b *bucket) charge(bytes int) {
+	if b.rate == 0 {
+		return
+	}
+	n := int64(bytes)*8e9 + b.rem
+	cost := n / int64(b.rate)
+	b.rem = n - cost*int64(b.rate)
+	waived := min(b.late, cost/catchUp)
+	b.late -= waived
+	b.tat += cost - waived
+}

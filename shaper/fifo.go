@@ -1,0 +1,149 @@
+package shaper
+
+import "slices"
+
+// chunkSize is what is allocated at a time for packets that wait. It holds the
+// largest packet there is.
+const chunkSize = 1 << 16
+
+// maxSpare is how many unused chunks are kept, 4 MiB.
+const maxSpare = 64
+
+// chunk holds packets back to back, so that a run of them can leave by one
+// system call without being moved.
+type chunk struct {
+	next *chunk
+	data []byte
+	recs []rec
+	head int // recs before it are gone
+}
+
+// rec is one packet of a chunk.
+type rec struct {
+	at   int64 // when it came, ns
+	from uint32
+	to   uint32
+}
+
+// pool keeps chunks for reuse.
+type pool struct {
+	spare *chunk
+	n     int
+}
+
+func (p *pool) get() *chunk {
+	c := p.spare
+	if c == nil {
+		return &chunk{data: make([]byte, 0, chunkSize), recs: make([]rec, 0, 64)}
+	}
+	p.spare, c.next = c.next, nil
+	p.n--
+	return c
+}
+
+func (p *pool) put(c *chunk) {
+	if p.n >= maxSpare {
+		return
+	}
+	c.data, c.recs, c.head = c.data[:0], c.recs[:0], 0
+	c.next, p.spare = p.spare, c
+	p.n++
+}
+
+// fifo is a queue of packets, and a place in a round.
+type fifo struct {
+	flow        *Flow
+	first, last *chunk
+	packets     int
+	bytes       int // as the packets count on the wire
+
+	credit int  // deficit round robin: bytes that may still be served
+	topped bool // the credit of this turn has been given
+	in     bool // the fifo is in a round
+}
+
+func (q *fifo) empty() bool { return q.packets == 0 }
+
+// push copies a packet to the end. wire is its size for the count of bytes.
+func (q *fifo) push(p *pool, now int64, pkt []byte, wire int) {
+	c := q.last
+	if c == nil || len(c.data)+len(pkt) > cap(c.data) {
+		c = p.get()
+		if q.last == nil {
+			q.first = c
+		} else {
+			q.last.next = c
+		}
+		q.last = c
+	}
+	from := uint32(len(c.data))
+	c.data = append(c.data, pkt...)
+	c.recs = append(c.recs, rec{at: now, from: from, to: uint32(len(c.data))})
+	q.packets++
+	q.bytes += wire
+}
+
+// head returns the first packet, which stays in the queue's memory, and when it
+// came. The queue must not be empty.
+func (q *fifo) head() (pkt []byte, at int64) {
+	r := q.first.recs[q.first.head]
+	return q.first.data[r.from:r.to:r.to], r.at
+}
+
+// pop removes the first packet.
+func (q *fifo) pop(p *pool, wire int) {
+	c := q.first
+	c.head++
+	q.packets--
+	q.bytes -= wire
+	if c.head < len(c.recs) {
+		return
+	}
+	q.first = c.next
+	if q.first == nil {
+		q.last = nil
+	}
+	c.next = nil
+	p.put(c)
+}
+
+// drain removes everything and returns how many packets that were.
+func (q *fifo) drain(p *pool) (packets int) {
+	packets = q.packets
+	for c := q.first; c != nil; {
+		next := c.next
+		p.put(c)
+		c = next
+	}
+	q.first, q.last, q.packets, q.bytes = nil, nil, 0, 0
+	return packets
+}
+
+// round serves queues by deficit round robin (Shreedhar and Varghese, 1995):
+// over time each that has something waiting gets as many bytes as any other.
+type round struct{ queues []*fifo }
+
+// add puts a queue that has something to be served now at the end.
+func (r *round) add(q *fifo) {
+	if !q.in {
+		q.in, q.credit, q.topped = true, 0, false
+		r.queues = append(r.queues, q)
+	}
+}
+
+// remove takes a queue out.
+func (r *round) remove(q *fifo) {
+	if q.in {
+		i := slices.Index(r.queues, q)
+		r.queues = slices.Delete(r.queues, i, i+1)
+		q.in = false
+	}
+}
+
+// yield ends the turn of a queue.
+func (r *round) yield(q *fifo) {
+	i := slices.Index(r.queues, q)
+	copy(r.queues[i:], r.queues[i+1:])
+	r.queues[len(r.queues)-1] = q
+	q.topped = false
+}

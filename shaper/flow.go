@@ -1,0 +1,103 @@
+package shaper
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+)
+
+// What a datagram takes on the wire beyond its payload: Ethernet's header 14,
+// IPv4's 20 or IPv6's 40, UDP's 8.
+const (
+	OverheadIPv4 = 42
+	OverheadIPv6 = 62
+)
+
+// sealing is what WireGuard adds to a packet: a header of 16 bytes and a tag of
+// 16. It pads the packet to a multiple of 16 before.
+const sealing = 32
+
+// typeData is WireGuard's message type of sealed packets.
+const typeData = 4
+
+// Flow is what goes to one peer. Admit belongs to one goroutine; the other
+// methods are safe for concurrent use.
+type Flow struct {
+	link     *Link
+	id       peer.ID
+	send     func(pkts [][]byte)
+	overhead atomic.Int32
+
+	flowState // guarded by Shaper.mu
+}
+
+// SetOverhead says what a datagram of this flow takes on the wire beyond its
+// sealed bytes: OverheadIPv4, the default, OverheadIPv6, or what a relay's
+// header adds to either. It may change with the path.
+func (f *Flow) SetOverhead(bytes int) { f.overhead.Store(int32(max(bytes, 0))) }
+
+// Admit is asked before a packet is sealed. True: seal it now. False: the flow's
+// queue has copied it, or dropped and counted it; Take hands it out later.
+func (f *Flow) Admit(pkt []byte) bool {
+	l := f.link
+	if l.open.Load() {
+		return true
+	}
+	s := l.s
+	now := s.clock.now()
+	s.poll(now)
+	s.mu.lock()
+	ok := s.m.admit(s.clock.now(), f, pkt)
+	s.finish()
+	return ok
+}
+
+// Send sends sealed datagrams, at most as many as the path takes at once: now
+// what the rate allows now, the rest, which is copied, at its time.
+func (f *Flow) Send(pkts [][]byte) {
+	l := f.link
+	if l.open.Load() {
+		f.send(pkts)
+		return
+	}
+	s := l.s
+	s.poll(s.clock.now())
+	s.mu.lock()
+	now := s.clock.now()
+	n := s.m.direct(now, f, pkts)
+	const some = 16 // so that nobody waits for the lock for long
+	for rest := pkts[n:]; ; {
+		k := min(some, len(rest))
+		s.m.enqueue(now, f, rest[:k])
+		if rest = rest[k:]; len(rest) == 0 {
+			break
+		}
+		s.mu.unlock()
+		s.mu.lock()
+	}
+	s.finish()
+	if n == 0 {
+		return
+	}
+	f.send(pkts[:n])
+	s.mu.lock()
+	s.m.sent(f)
+	s.finish()
+}
+
+// Close ends the flow: what waits is dropped and counted. The path is not used
+// after Close has returned, which it must not do before a send that is under
+// way, so it is not to be called from there.
+func (f *Flow) Close() {
+	s := f.link.s
+	for {
+		s.mu.lock()
+		done := s.m.removeFlow(f)
+		s.finish()
+		if done {
+			return
+		}
+		runtime.Gosched()
+	}
+}

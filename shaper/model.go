@@ -1,0 +1,225 @@
+package shaper
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// never is a time that does not come.
+const never = int64(math.MaxInt64)
+
+const (
+	idleAfter = int64(10 * time.Millisecond) // a link without traffic for so long is idle
+	healAfter = int64(20 * time.Millisecond) // released packets not seen for so long are lost
+)
+
+// model is the pacer without threads, locks or clock: every method takes the
+// time, ns on any clock that does not go back. stage1.go and stage2.go hold the
+// two stages.
+type model struct {
+	uplink bucket
+	links  []*Link
+	busy   []*Link // those with a limit, or with something waiting
+	pool   pool
+	two    int    // bytes on the wire of two of the largest datagrams seen
+	served uint64 // virtual time of the uplink: of the link served last
+	turn   int    // the link that take begins with
+	kicked bool   // the reader has been told and has not come yet
+	woken  []*Link
+	closed bool
+}
+
+// linkState is the model's part of a link.
+type linkState struct {
+	down   bucket // the link itself
+	flows  []*Flow
+	gone   FlowStats // sums of closed flows
+	wait   stage     // stage 1
+	out    stage     // stage 2
+	urgent stage     // stage 2's packets that go first
+
+	released int   // bytes that stage 1 has let through and stage 2 has not sent
+	progress int64 // when something was last released into nothing, or sent
+	last     int64 // when something was last sent or queued
+	window   int64 // what released may be, ns at the rate
+	eased    int64 // when window was last made smaller
+	healed   uint64
+	virtual  uint64 // bytes served, for sharing the uplink
+}
+
+// stage is what waits in one place of a link, over all flows.
+type stage struct {
+	round
+	bytes   int
+	packets int
+}
+
+// flowState is the model's part of a flow.
+type flowState struct {
+	wait   fifo
+	out    fifo
+	urgent fifo
+	batch  [][]byte // what is being sent from out or urgent
+	from   *fifo    // where batch came from, nil: from the caller
+	busy   bool     // a send is under way
+	closed bool
+	stats  FlowStats
+	worst  [2]worst // waits in stage 1 and 2
+}
+
+func (m *model) init() { m.two = lowest }
+
+// limit is the rate that a link can have at most, 0 for any.
+func (m *model) limit(l *Link) Rate {
+	if l.down.rate == 0 || m.uplink.rate != 0 && m.uplink.rate < l.down.rate {
+		return m.uplink.rate
+	}
+	return l.down.rate
+}
+
+// span is what a link can carry in t ns, bytes; the link has a limit.
+func (m *model) span(l *Link, t int64) int {
+	return int(float64(m.limit(l)) / 8e9 * float64(t))
+}
+
+func (m *model) setUplink(now int64, r Rate) {
+	m.uplink.set(now, r, m.two)
+	for _, l := range m.links {
+		m.settle(l)
+	}
+}
+
+func (m *model) setRate(now int64, l *Link, r Rate) {
+	l.down.set(now, r, m.two)
+	m.settle(l)
+}
+
+// grow notes the size of a datagram on the wire: two of the largest may leave
+// together.
+func (m *model) grow(now int64, wire int) {
+	if 2*wire <= m.two {
+		return
+	}
+	m.two = 2 * wire
+	m.uplink.set(now, m.uplink.rate, m.two)
+	for _, l := range m.links {
+		l.down.set(now, l.down.rate, m.two)
+	}
+}
+
+// settle brings what follows from a link's state up to date.
+func (m *model) settle(l *Link) {
+	limited := m.limit(l) != 0 && !m.closed
+	waits := l.wait.packets+l.out.packets+l.urgent.packets > 0
+	l.open.Store(!limited && !waits)
+	if !limited {
+		l.released = 0
+	}
+	at := slices.Index(m.busy, l)
+	switch {
+	case (limited || waits) && at < 0:
+		m.busy = append(m.busy, l)
+	case !limited && !waits && at >= 0:
+		m.busy = slices.Delete(m.busy, at, at+1)
+	}
+	l.demand.waiting.Store(int64(l.wait.bytes + l.out.bytes + l.urgent.bytes))
+}
+
+func (m *model) addLink(now int64, l *Link) {
+	l.window, l.eased = windowTime, now
+	m.links = append(m.links, l)
+	m.settle(l)
+}
+
+func (m *model) addFlow(f *Flow) {
+	f.wait.flow, f.out.flow, f.urgent.flow = f, f, f
+	f.batch = make([][]byte, 0, maxBatch)
+	f.link.flows = append(f.link.flows, f)
+	f.closed = m.closed
+}
+
+// removeFlow forgets a flow unless a send is under way. It may be called again.
+func (m *model) removeFlow(f *Flow) bool {
+	f.closed = true
+	if f.busy {
+		return false
+	}
+	l := f.link
+	at := slices.Index(l.flows, f)
+	if at < 0 {
+		return true
+	}
+	m.discard(f)
+	l.flows = slices.Delete(l.flows, at, at+1)
+	l.gone.add(f.stats)
+	m.settle(l)
+	return true
+}
+
+// discard drops what waits in a flow that is not busy.
+func (m *model) discard(f *Flow) {
+	l := f.link
+	for _, x := range []struct {
+		s *stage
+		q *fifo
+	}{{&l.wait, &f.wait}, {&l.out, &f.out}, {&l.urgent, &f.urgent}} {
+		x.s.bytes -= x.q.bytes
+		x.s.packets -= x.q.packets
+		f.stats.Dropped += uint64(x.q.drain(&m.pool))
+		x.s.remove(x.q)
+	}
+}
+
+// close lifts every limit and drops what waits, except what is being sent.
+func (m *model) close() {
+	m.closed = true
+	for _, l := range m.links {
+		for _, f := range l.flows {
+			f.closed = true
+			if !f.busy {
+				m.discard(f)
+			}
+		}
+		m.settle(l)
+	}
+}
+
+// wake notes that a link has something to send: if nothing waited before, what
+// it could have sent meanwhile is forfeited.
+func (m *model) wake(now int64, l *Link) {
+	if l.wait.packets+l.out.packets+l.urgent.packets == 0 {
+		l.down.rested(now)
+		if !m.backlogged() {
+			m.uplink.rested(now)
+		}
+		l.virtual = max(l.virtual, m.served)
+	}
+	if now-l.last > idleAfter || l.last == 0 {
+		m.woken = append(m.woken, l)
+	}
+	m.seen(now, l)
+}
+
+// seen notes that a link is in use.
+func (m *model) seen(now int64, l *Link) {
+	l.last = now
+	l.demand.last.Store(now)
+}
+
+// backlogged reports whether any link has something waiting.
+func (m *model) backlogged() bool {
+	for _, l := range m.busy {
+		if l.wait.packets+l.out.packets+l.urgent.packets > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// takeWoken returns the links that have woken since it was last asked.
+func (m *model) takeWoken() []*Link {
+	w := m.woken
+	m.woken = nil
+	return w
+}

@@ -1,0 +1,186 @@
+package shaper
+
+import "time"
+
+const (
+	// windowTime is how much of the link's time stage 1 keeps between itself
+	// and the wire, so that stage 2 does not run dry although goroutines
+	// beside spinning ranks are late by milliseconds. It grows up to
+	// windowMax where that happens.
+	windowTime = int64(2 * time.Millisecond)
+	windowMax  = int64(8 * time.Millisecond)
+	windowEase = int64(250 * time.Millisecond) // how often it shrinks by an eighth of its growth
+
+	// markAfter is the wait from which packets are marked. Three flows of
+	// TCP's that cut their windows together, to 0.7 of them, still fill a link
+	// with a round trip of 23 ms.
+	markAfter = int64(10 * time.Millisecond)
+
+	// TCP without marks doubles its window in a time in which the link carries
+	// one, so a flow's queue must hold the growth of a markAfter and a round
+	// trip; twice that of a WAN is on the safe side. A link's hold all flows'.
+	flowTime, flowLeast = int64(150 * time.Millisecond), 256 << 10
+	linkTime, linkLeast = int64(300 * time.Millisecond), 1 << 20
+
+	// share is what a flow may always queue, bytes, even when others fill the
+	// link's limit.
+	share = 16 << 10
+
+	// turnBytes is what a flow may send per turn: a large datagram.
+	turnBytes = 1542
+)
+
+// counted is how stage 1 and the count of released bytes see a packet of n
+// bytes, for which stage 2 sees n rounded up to 16 or, at the MTU, less: here
+// both come to the same. (Its exact size on the wire is what stage 2 charges.)
+func counted(n int) int { return (n+15)&^15 + sealing + OverheadIPv4 }
+
+// windowBytes is how much may be released and not yet sent.
+func (m *model) windowBytes(l *Link) int {
+	return max(m.two+m.two/2, m.span(l, l.window))
+}
+
+// admit decides on a packet before encryption; see Flow.Admit.
+func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
+	l := f.link
+	if f.closed || m.closed || m.limit(l) == 0 && l.wait.packets == 0 {
+		return true
+	}
+	m.wake(now, l)
+	m.heal(now, l)
+	size := counted(len(pkt))
+	if l.wait.packets == 0 && l.released+size <= m.windowBytes(l) {
+		m.release(now, l, size)
+		return true
+	}
+	if len(pkt) == 0 || len(pkt) > chunkSize || !m.room(l, f, size) {
+		f.stats.Dropped++
+		return false
+	}
+	f.wait.push(&m.pool, now, pkt, size)
+	l.wait.bytes += size
+	l.wait.packets++
+	l.wait.add(&f.wait)
+	m.settle(l)
+	return false
+}
+
+// room reports whether stage 1 may hold size more bytes of a flow.
+func (m *model) room(l *Link, f *Flow, size int) bool {
+	if f.wait.bytes+size <= share {
+		return true
+	}
+	ofFlow, ofLink := flowLeast, linkLeast
+	if m.limit(l) != 0 {
+		ofFlow, ofLink = max(ofFlow, m.span(l, flowTime)), max(ofLink, m.span(l, linkTime))
+	}
+	return f.wait.bytes+size <= ofFlow && l.wait.bytes+size <= ofLink
+}
+
+// release lets bytes of a limited link through to encryption.
+func (m *model) release(now int64, l *Link, size int) {
+	if m.limit(l) == 0 {
+		return
+	}
+	if l.released == 0 {
+		l.progress = now
+	}
+	l.released += size
+}
+
+// heal forgets released packets that must have been lost on the way to stage 2.
+func (m *model) heal(now int64, l *Link) {
+	if l.released > 0 && l.out.packets == 0 && now-l.progress >= healAfter {
+		l.released, l.progress = 0, now
+		l.healed++
+	}
+}
+
+// take moves released packets into the reader's buffers; see Shaper.Take.
+func (m *model) take(now int64, bufs [][]byte, sizes []int, offset int) int {
+	m.kicked = false
+	n := 0
+	for i := range m.busy {
+		if n == len(bufs) {
+			break
+		}
+		l := m.busy[(m.turn+i)%len(m.busy)]
+		m.heal(now, l)
+		n += m.takeLink(now, l, bufs[n:], sizes[n:], offset)
+	}
+	for i := 0; i < len(m.busy); { // settle may remove it
+		l := m.busy[i]
+		m.settle(l)
+		if i < len(m.busy) && m.busy[i] == l {
+			i++
+		}
+	}
+	m.turn++
+	return n
+}
+
+// takeLink is take for one link: deficit round robin over its flows, as far as
+// the window goes.
+func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset int) int {
+	n := 0
+	for n < len(bufs) && l.wait.packets > 0 {
+		q := l.wait.queues[0]
+		if !q.topped {
+			q.credit, q.topped = q.credit+turnBytes, true
+		}
+		pkt, at := q.head()
+		size := counted(len(pkt))
+		if size > q.credit {
+			l.wait.yield(q)
+			continue
+		}
+		if m.limit(l) != 0 && l.released > 0 && l.released+size > m.windowBytes(l) {
+			break
+		}
+		f := q.flow
+		f.worst[0].note(now, now-at)
+		if len(bufs[n]) < offset+len(pkt) {
+			f.stats.Dropped++ // the reader's buffers are smaller than the packets it reads
+		} else {
+			sizes[n] = copy(bufs[n][offset:], pkt)
+			if now-at > markAfter && q.bytes > 2*turnBytes && mark(bufs[n][offset:offset+sizes[n]]) {
+				f.stats.Marked++
+			}
+			m.release(now, l, size)
+			n++
+		}
+		m.popWaiting(l, q, size)
+	}
+	return n
+}
+
+// popWaiting removes the first packet of a queue of stage 1.
+func (m *model) popWaiting(l *Link, q *fifo, size int) {
+	q.credit -= size
+	q.pop(&m.pool, size)
+	l.wait.bytes -= size
+	l.wait.packets--
+	if q.empty() {
+		l.wait.remove(q)
+	}
+}
+
+// ready reports whether the reader should come: half the window is free, so
+// that it comes for many packets at a time.
+func (m *model) ready(l *Link) bool {
+	return l.wait.packets > 0 && (m.limit(l) == 0 || l.released <= m.windowBytes(l)/2)
+}
+
+// kick reports whether the reader is to be told that it should come.
+func (m *model) kick() bool {
+	if m.kicked || m.closed {
+		return false
+	}
+	for _, l := range m.busy {
+		if m.ready(l) {
+			m.kicked = true
+			return true
+		}
+	}
+	return false
+}

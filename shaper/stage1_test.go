@@ -1,0 +1,348 @@
+package shaper
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+)
+
+// packet is an inner IPv4 packet of n bytes, ECT(0) if ecn, with a number and
+// the number of its flow inside.
+func packet(flow byte, seq uint64, n int, ecn bool) []byte {
+	p := make([]byte, max(n, 32))
+	p[0] = 0x45
+	if ecn {
+		p[1] = 2
+	}
+	p[19] = flow
+	binary.BigEndian.PutUint64(p[20:], seq)
+	return p
+}
+
+// seal does to a packet what WireGuard does.
+func seal(pkt []byte, mtu int) []byte {
+	n := min((len(pkt)+15)&^15, max(mtu, len(pkt)))
+	return sealed(binary.BigEndian.Uint64(pkt[20:]), n+sealing)
+}
+
+// pipe drives both stages of some flows: what stage 1 lets through is sealed and
+// sent, after delay ns.
+type pipe struct {
+	*world
+	flows  []*Flow
+	delay  int64
+	flight []flying
+	marked int
+	offers func() // adds packets, before every pass
+	broken bool   // WireGuard loses everything
+}
+
+type flying struct {
+	at  int64
+	f   *Flow
+	pkt []byte
+}
+
+func (p *pipe) through(pkt []byte) {
+	f := p.flows[pkt[19]]
+	if pkt[1]&3 == ce {
+		p.marked++
+	}
+	if !p.broken {
+		p.flight = append(p.flight, flying{p.now + p.delay, f, seal(pkt, 1420)})
+	}
+}
+
+func (p *pipe) admit(f int, seq uint64, n int, ecn bool) {
+	if pkt := packet(byte(f), seq, n, ecn); p.m.admit(p.now, p.flows[f], pkt) {
+		p.through(pkt)
+	}
+}
+
+// goOn runs everything for d ns.
+func (p *pipe) goOn(d int64) {
+	end := p.now + d
+	for {
+		if p.offers != nil {
+			p.offers()
+		}
+		if p.m.kick() {
+			for p.taken(p.through) > 0 {
+			}
+		}
+		for len(p.flight) > 0 && p.flight[0].at <= p.now {
+			p.send(p.flight[0].f, p.flight[0].pkt)
+			p.flight = p.flight[1:]
+		}
+		p.serve1()
+		next := p.m.due()
+		if len(p.flight) > 0 {
+			next = min(next, p.flight[0].at)
+		}
+		if p.m.kick() {
+			p.m.kicked, next = false, p.now // the reader comes
+		}
+		if next > end {
+			p.now = end
+			return
+		}
+		p.now = max(p.now, next)
+	}
+}
+
+func (w *world) serve1() {
+	for {
+		f := w.m.pick(w.now)
+		if f == nil {
+			return
+		}
+		f.send(f.batch)
+		w.m.sent(f)
+	}
+}
+
+func newPipe(t *testing.T, r Rate, flows int) *pipe {
+	p := &pipe{world: newWorld(t)}
+	l := p.link(r)
+	for range flows {
+		p.flows = append(p.flows, p.flow(l))
+	}
+	return p
+}
+
+// TestFairStage1: flows get equal shares whatever the sizes of their packets
+// are, within a datagram for each of what they are given at a time.
+func TestFairStage1(t *testing.T) {
+	p := newPipe(t, 100e6, 4)
+	sizes := []int{1420, 100, 700, 333}
+	seq := uint64(0)
+	p.offers = func() {
+		for i, f := range p.flows {
+			for f.wait.bytes < 50_000 {
+				seq++
+				p.admit(i, seq, sizes[i], true)
+			}
+		}
+	}
+	p.goOn(500 * ms)
+	var least, most uint64
+	for i, f := range p.flows {
+		n := f.stats.SentBytes
+		if i == 0 || n < least {
+			least = n
+		}
+		most = max(most, n)
+	}
+	// Shares are of bytes as counted; padding at the MTU is counted, not sent.
+	if most-least > most/100+2*turnBytes {
+		t.Errorf("flows sent between %d and %d bytes", least, most)
+	}
+	if got := float64(p.bytes(p.log[0].at, p.now, nil)) * 8e9 / float64(500*ms); got < 99.5e6 {
+		t.Errorf("the link carried %.4g bit/s of 100e6", got)
+	}
+	checkWindows(t, p.log, 100e6, lowest)
+	checkOrder(t, p.world)
+}
+
+// checkOrder verifies that numbers grow within each flow.
+func checkOrder(t *testing.T, w *world) {
+	t.Helper()
+	last := map[*Flow]uint64{}
+	for _, d := range w.log {
+		if d.seq <= last[d.flow] {
+			t.Fatalf("number %d came after %d", d.seq, last[d.flow])
+		}
+		last[d.flow] = d.seq
+	}
+}
+
+// TestFairTurns: within one call of take no flow is ahead of another by more
+// than a turn.
+func TestFairTurns(t *testing.T) {
+	p := newPipe(t, 1e9, 3)
+	p.flows[0].link.released = 1 << 30 // nothing passes
+	p.flows[0].link.progress = p.now
+	for i := range 40 {
+		p.admit(0, uint64(i), 1420, false)
+		p.admit(1, uint64(i), 60, false)
+		p.admit(2, uint64(i), 900, false)
+	}
+	p.flows[0].link.released = 0
+	var got [3]int
+	p.m.take(p.now, p.buf[:20], p.sizes, 0)
+	for i := range 20 {
+		pkt := p.buf[i][:p.sizes[i]]
+		got[pkt[19]] += counted(len(pkt))
+	}
+	for i, a := range got {
+		for j, b := range got {
+			if a-b > 2*turnBytes {
+				t.Errorf("flow %d was given %d bytes, flow %d %d", i, a, j, b)
+			}
+		}
+	}
+}
+
+// TestMarking: packets that waited for long are marked if they may be, and none
+// is dropped below the limit.
+func TestMarking(t *testing.T) {
+	for _, ecn := range []bool{true, false} {
+		p := newPipe(t, 100e6, 1)
+		for i := range 150 { // 18 ms
+			p.admit(0, uint64(i+1), 1420, ecn)
+		}
+		p.goOn(100 * ms)
+		f := p.flows[0]
+		if len(p.log) != 150 || f.stats.Dropped != 0 {
+			t.Errorf("sent %d of 150, dropped %d", len(p.log), f.stats.Dropped)
+		}
+		if int(f.stats.Marked) != p.marked || ecn != (p.marked > 30) || p.marked > 80 {
+			t.Errorf("ECN %v: marked %d, counted %d", ecn, p.marked, f.stats.Marked)
+		}
+		if w := f.worst[0].last(p.now); w < 14e6 || w > 19e6 {
+			t.Errorf("the worst wait is said to be %v", w)
+		}
+	}
+}
+
+// TestLimits: the queues of a flow and of a link are bounded; a flow that uses
+// little still gets some room.
+func TestLimits(t *testing.T) {
+	p := newPipe(t, 10e6, 20)
+	for i := range 19 {
+		for seq := range 1000 {
+			p.admit(i, uint64(seq+1), 1420, false)
+		}
+	}
+	l := p.flows[0].link
+	for range 5 {
+		p.admit(19, 1, 1420, false)
+	}
+	if f := p.flows[0]; f.wait.bytes > flowLeast || f.stats.Dropped == 0 {
+		t.Errorf("a flow holds %d bytes, dropped %d", f.wait.bytes, f.stats.Dropped)
+	}
+	if l.wait.bytes > linkLeast+20*share {
+		t.Errorf("the link holds %d bytes", l.wait.bytes)
+	}
+	if f := p.flows[19]; f.stats.Dropped != 0 {
+		t.Errorf("the modest flow lost %d packets", f.stats.Dropped)
+	}
+	var offered, dropped, waiting int
+	for _, f := range p.flows {
+		dropped += int(f.stats.Dropped)
+		waiting += f.wait.packets
+	}
+	offered = 19*1000 + 5
+	if got := dropped + waiting + len(p.flight); got != offered {
+		t.Errorf("%d packets accounted for, want %d", got, offered)
+	}
+	if d := l.demand.waiting.Load(); d != int64(l.wait.bytes) {
+		t.Errorf("demand says %d bytes wait, want %d", d, l.wait.bytes)
+	}
+}
+
+// TestWindow: what is released and has not left stays below the window.
+func TestWindow(t *testing.T) {
+	for _, r := range []Rate{1e6, 10e6, 100e6, 1e9} {
+		p := newPipe(t, r, 2)
+		p.delay = 300 * us
+		most, seq := 0, uint64(0)
+		p.offers = func() {
+			for i, f := range p.flows {
+				for f.wait.packets < 50 {
+					seq++
+					p.admit(i, seq, 1420, true)
+				}
+			}
+			most = max(most, p.flows[0].link.released)
+		}
+		p.goOn(300 * ms)
+		// The first window is on its way before anything can leave, so it grows.
+		if want := max(lowest*3/2, int(r)/8/1e6*2400); most > want {
+			t.Errorf("%d bit/s: %d bytes released at once, want at most %d", r, most, want)
+		}
+		if got := float64(p.bytes(p.log[0].at, p.now, nil)) * 8e9 / float64(300*ms); got < float64(r)*0.98 {
+			t.Errorf("%d bit/s: only %.4g passed", r, got)
+		}
+		checkOrder(t, p.world)
+	}
+}
+
+// TestHealing: when WireGuard loses what it was given, as while it has no
+// session, the link goes on.
+func TestHealing(t *testing.T) {
+	p := newPipe(t, 100e6, 1)
+	p.broken = true
+	for i := range 200 {
+		p.admit(0, uint64(i+1), 1420, false)
+	}
+	p.goOn(15 * ms)
+	l := p.flows[0].link
+	if l.healed != 0 || l.released == 0 {
+		t.Fatalf("after 15 ms: healed %d, released %d", l.healed, l.released)
+	}
+	p.goOn(10 * ms)
+	if l.healed != 1 {
+		t.Fatalf("after 25 ms: healed %d", l.healed)
+	}
+	p.broken = false
+	p.goOn(200 * ms)
+	if l.wait.packets > 0 || len(p.log) < 100 || l.released != 0 {
+		t.Errorf("%d still wait, %d came, released %d", l.wait.packets, len(p.log), l.released)
+	}
+}
+
+// TestStarved: when the goroutines between the stages are late by milliseconds,
+// the window grows, what was lost is made up for, and the rate holds.
+func TestStarved(t *testing.T) {
+	p := newPipe(t, 100e6, 3)
+	r := rand.New(rand.NewPCG(1, 1))
+	seq := uint64(0)
+	p.offers = func() {
+		p.delay = 50 * us
+		if r.IntN(50) == 0 {
+			p.delay = 5 * ms
+		}
+		for i, f := range p.flows {
+			for f.wait.packets < 100 {
+				seq++
+				p.admit(i, seq, 1420, true)
+			}
+		}
+	}
+	p.goOn(2000 * ms)
+	if got := float64(p.bytes(p.now-1500*ms, p.now, nil)) * 8e9 / float64(1500*ms); got < 99e6 || got > 101e6 {
+		t.Errorf("sent %.4g bit/s, want 100e6 within 1 %%", got)
+	}
+	checkWindows(t, p.log, 105e6, lowest+lowest/100)
+	if w := p.flows[0].link.window; w <= windowTime || w > windowMax {
+		t.Errorf("the window is %d ns", w)
+	}
+}
+
+// TestOpen: without limits nothing is kept, and packets that wait when a limit
+// is lifted come out in order before later ones.
+func TestOpen(t *testing.T) {
+	p := newPipe(t, 0, 1)
+	l := p.flows[0].link
+	if !l.open.Load() {
+		t.Error("a link without a limit is not open")
+	}
+	p.m.setUplink(p.now, 1e6)
+	if l.open.Load() {
+		t.Error("a link is open although the uplink is limited")
+	}
+	for i := range 20 {
+		p.admit(0, uint64(i+1), 1420, false)
+	}
+	p.m.setUplink(p.now, 0)
+	if l.open.Load() {
+		t.Error("the link is open while packets wait")
+	}
+	p.admit(0, 21, 1420, false) // not past those that wait
+	p.goOn(ms)
+	if len(p.log) != 21 || !l.open.Load() || l.released != 0 {
+		t.Errorf("%d of 21 came, open %v, released %d", len(p.log), l.open.Load(), l.released)
+	}
+	checkOrder(t, p.world)
+}

@@ -1,0 +1,262 @@
+package shaper
+
+const (
+	maxBatch = 128 // datagrams that a path takes at once
+
+	// Stage 2 holds what stage 1 has released, and in bad moments what
+	// WireGuard kept back while it shook hands.
+	outLeast, outWindows = 1 << 20, 4
+	urgentMost           = 64 << 10
+)
+
+// isUrgent reports whether a sealed datagram goes first: handshakes, cookies
+// and keepalives, without which there is no session.
+func isUrgent(pkt []byte) bool {
+	return len(pkt) <= sealing || pkt[0] != typeData
+}
+
+// direct takes as many of pkts as may leave at once, without a copy, and
+// returns how many. The caller sends them and calls sent.
+func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
+	l := f.link
+	if f.busy || f.closed || m.closed || l.out.packets+l.urgent.packets > 0 {
+		return 0
+	}
+	m.wake(now, l)
+	if l.wait.packets > 0 {
+		m.catchUp(now, l)
+	} else {
+		l.down.fill(now, 0)
+		m.uplink.fill(now, 0)
+	}
+	n, bytes, overhead := 0, 0, int(f.overhead.Load())
+	for n < len(pkts) && n < maxBatch {
+		wire := len(pkts[n]) + overhead
+		m.grow(now, wire)
+		if bytes += wire; !l.down.fits(now, bytes) || !m.uplink.fits(now, bytes) {
+			break
+		}
+		n++
+	}
+	for _, pkt := range pkts[:n] {
+		m.account(now, f, pkt, len(pkt)+overhead)
+	}
+	if n > 0 {
+		f.busy = true
+	}
+	return n
+}
+
+// queued is how a datagram of n bytes counts while it waits in stage 2, whose
+// overhead may change meanwhile.
+func queued(n int) int { return n + OverheadIPv4 }
+
+// enqueue copies datagrams that must wait for their time.
+func (m *model) enqueue(now int64, f *Flow, pkts [][]byte) {
+	if len(pkts) == 0 {
+		return
+	}
+	l := f.link
+	m.wake(now, l)
+	most := outLeast
+	if m.limit(l) != 0 {
+		most = max(most, outWindows*m.windowBytes(l))
+	}
+	for _, pkt := range pkts {
+		s, q, limit := &l.out, &f.out, most
+		if isUrgent(pkt) {
+			s, q, limit = &l.urgent, &f.urgent, urgentMost
+		}
+		size := queued(len(pkt))
+		if f.closed || m.closed || len(pkt) == 0 || len(pkt) > chunkSize || s.bytes+size > limit {
+			f.stats.Dropped++
+			m.departed(now, l, pkt)
+			continue
+		}
+		m.grow(now, len(pkt)+int(f.overhead.Load()))
+		q.push(&m.pool, now, pkt, size)
+		s.bytes += size
+		s.packets++
+		s.add(q)
+	}
+	m.settle(l)
+}
+
+// departed notes that a released packet is no longer on its way.
+func (m *model) departed(now int64, l *Link, pkt []byte) {
+	if !isUrgent(pkt) {
+		l.released = max(l.released-counted(len(pkt)-sealing), 0)
+		l.progress = now
+	}
+}
+
+// account charges a datagram that leaves now.
+func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
+	l := f.link
+	l.down.charge(wire)
+	m.uplink.charge(wire)
+	m.departed(now, l, pkt)
+	m.served = max(m.served, l.virtual)
+	l.virtual += uint64(wire)
+	f.stats.Sent++
+	f.stats.SentBytes += uint64(wire)
+	l.demand.sent.Add(int64(wire))
+	m.seen(now, l)
+}
+
+// next returns a queue of stage 2 that may be served, nil for none. Those of
+// flows that are just sending may not.
+func (l *linkState) next() (*stage, *fifo) {
+	for _, s := range [...]*stage{&l.urgent, &l.out} {
+		for _, q := range s.queues {
+			if !q.flow.busy {
+				return s, q
+			}
+		}
+	}
+	return nil, nil
+}
+
+// half is half of what may leave at once: the pacing thread waits for so much,
+// if it is there, and may be late by the other half without any loss. Its turn
+// is what a flow gets before another is served.
+func (m *model) half(l *Link) int {
+	switch {
+	case l.down.rate == 0 && m.uplink.rate == 0:
+		return chunkSize
+	case l.down.rate == 0:
+		return m.uplink.bytes / 2
+	case m.uplink.rate == 0:
+		return l.down.bytes / 2
+	}
+	return min(l.down.bytes, m.uplink.bytes) / 2
+}
+
+// dueLink is when the pacing thread has something to do for a link.
+func (m *model) dueLink(l *Link) int64 {
+	due := never
+	if s, q := l.next(); s != nil {
+		pkt, _ := q.head()
+		want := len(pkt) + int(q.flow.overhead.Load())
+		if s == &l.out {
+			want = max(want, min(l.out.bytes, m.half(l)))
+		}
+		due = max(l.down.at(want), m.uplink.at(want))
+	}
+	if l.wait.packets > 0 && l.out.packets == 0 && m.limit(l) != 0 && l.released > m.windowBytes(l)/2 {
+		due = min(due, l.progress+healAfter)
+	}
+	return due
+}
+
+// due is when the pacing thread has something to do.
+func (m *model) due() int64 {
+	due := never
+	for _, l := range m.busy {
+		due = min(due, m.dueLink(l))
+	}
+	return due
+}
+
+// pick takes the next burst that may leave now and returns its flow, whose batch
+// the caller sends; then it calls sent. It returns nil when nothing may leave.
+func (m *model) pick(now int64) *Flow {
+	var l *Link
+	for _, x := range m.busy {
+		m.heal(now, x)
+		if s, _ := x.next(); s != nil && m.dueLink(x) <= now && (l == nil || x.virtual < l.virtual) {
+			l = x
+		}
+	}
+	if l == nil {
+		return nil
+	}
+	m.catchUp(now, l)
+	s, q := l.next()
+	for {
+		if !q.topped {
+			q.credit, q.topped = q.credit+m.half(l), true
+		}
+		if pkt, _ := q.head(); queued(len(pkt)) <= q.credit {
+			break
+		}
+		s.yield(q)
+		_, q = l.next()
+	}
+	m.fill(now, l, q)
+	return q.flow
+}
+
+// fill makes the batch: what of the queue may leave at once, is the flow's turn
+// and lies back to back.
+func (m *model) fill(now int64, l *Link, q *fifo) {
+	f, c := q.flow, q.first
+	overhead := int(f.overhead.Load())
+	f.from, f.busy = q, true
+	bytes, end := 0, c.head
+	for end < len(c.recs) && len(f.batch) < maxBatch {
+		r := c.recs[end]
+		pkt := c.data[r.from:r.to]
+		bytes += len(pkt) + overhead
+		if end > c.head && (queued(len(pkt)) > q.credit || !l.down.fits(now, bytes) || !m.uplink.fits(now, bytes)) {
+			break
+		}
+		q.credit -= queued(len(pkt))
+		f.worst[1].note(now, now-r.at)
+		f.batch = append(f.batch, pkt)
+		end++
+	}
+	// A path may join datagrams in place, so their capacity ends with the last.
+	limit := c.recs[end-1].to
+	for i := range f.batch {
+		r := c.recs[c.head+i]
+		f.batch[i] = c.data[r.from:r.to:limit]
+	}
+	for _, pkt := range f.batch {
+		m.account(now, f, pkt, len(pkt)+overhead)
+	}
+}
+
+// sent notes that the send for a flow has returned.
+func (m *model) sent(f *Flow) {
+	l, q := f.link, f.from
+	if q != nil {
+		s := &l.out
+		if q == &f.urgent {
+			s = &l.urgent
+		}
+		for _, pkt := range f.batch {
+			size := queued(len(pkt))
+			q.pop(&m.pool, size)
+			s.bytes -= size
+			s.packets--
+		}
+		if q.empty() {
+			s.remove(q)
+		} else if pkt, _ := q.head(); queued(len(pkt)) > q.credit {
+			s.yield(q)
+		}
+		clear(f.batch)
+		f.batch = f.batch[:0]
+	}
+	f.from, f.busy = nil, false
+	if m.closed {
+		m.discard(f)
+	}
+	m.settle(l)
+}
+
+// catchUp makes room for the bytes of a link that waited longer than it had to,
+// because the pacing thread or the goroutines before it were late: not at once,
+// but to be sent at a few percent above the rate. If the other of the two rates
+// was what it waited for, it did not wait too long.
+func (m *model) catchUp(now int64, l *Link) {
+	credit := min(l.down.unused(now), m.uplink.unused(now))
+	l.down.fill(now, credit)
+	m.uplink.fill(now, credit)
+	if l.out.packets == 0 && credit > 0 {
+		l.window, l.eased = min(l.window+credit, windowMax), now
+	} else if now-l.eased > windowEase {
+		l.window, l.eased = l.window-(l.window-windowTime)/8, now
+	}
+}

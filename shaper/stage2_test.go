@@ -1,0 +1,252 @@
+package shaper
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+var rates = []Rate{10e6, 25e6, 100e6, 333_333_333, 1e9, 10e9}
+
+// saturate keeps stage 2 of a flow fed for a while and returns what left.
+func saturate(w *world, f *Flow, size sizer, d int64) {
+	r := rand.New(rand.NewPCG(1, 2))
+	end := w.now + d
+	w.run(end, func() {
+		for f.out.packets < 200 {
+			w.sent[f]++
+			w.send(f, sealed(w.sent[f], size(r)))
+		}
+	})
+}
+
+func TestRateAndWindows(t *testing.T) {
+	sizes := map[string]sizer{"64": fixed(64), "576": fixed(576), "1452": fixed(1452), "1500": fixed(1500), "mixed": mixture}
+	for _, r := range rates {
+		for name, size := range sizes {
+			t.Run(fmt.Sprintf("%d/%s", r, name), func(t *testing.T) {
+				w := newWorld(t)
+				f := w.flow(w.link(r))
+				d := max(int64(1600*lowest*8e9/float64(r)), 20*ms)
+				saturate(w, f, size, d)
+				// Between two departures, each excluding what leaves after it.
+				from, to := w.log[len(w.log)/50].at, w.log[len(w.log)-1].at
+				got := float64(w.bytes(from, to, nil)) * 8e9 / float64(to-from)
+				if math.Abs(got/float64(r)-1) > 1e-3 {
+					t.Errorf("rate %.0f, want %d (%.3f %%)", got, r, 100*got/float64(r))
+				}
+				checkWindows(t, w.log, float64(r), f.link.down.bytes)
+				for i, d := range w.log {
+					if d.seq != uint64(i+1) {
+						t.Fatalf("datagram %d has number %d", i+1, d.seq)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestLateThread: what is lost by waking late is made up for, at 5 % above the
+// rate and not in bursts.
+func TestLateThread(t *testing.T) {
+	for _, r := range []Rate{10e6, 100e6, 1e9} {
+		w := newWorld(t)
+		f := w.flow(w.link(r))
+		rnd := rand.New(rand.NewPCG(3, 4))
+		w.late = func() int64 {
+			if rnd.IntN(4000) == 0 {
+				return rnd.Int64N(7 * ms)
+			}
+			return rnd.Int64N(60 * us)
+		}
+		from, d := w.now, int64(20e9)/max(1, int64(r)/100e6)
+		saturate(w, f, fixed(1452), d)
+		got, want := float64(w.bytes(from, w.now+1, nil)), float64(r)/8e9*float64(d)
+		if math.Abs(got-want) > want*0.02 {
+			t.Errorf("%d bit/s: sent %.2f %%", r, 100*got/want)
+		}
+		// The end of catching up may fall into a burst.
+		checkWindows(t, w.log, float64(r)*1.05, f.link.down.bytes+f.link.down.bytes/100)
+	}
+}
+
+// TestSpacing: at a rate at which a burst is no more than two datagrams they
+// leave one by one, evenly, once the first two have gone.
+func TestSpacing(t *testing.T) {
+	w := newWorld(t)
+	f := w.flow(w.link(100e6))
+	saturate(w, f, fixed(1458), 100*ms)
+	for i := 3; i < len(w.log); i++ {
+		if gap := w.log[i].at - w.log[i-1].at; gap < 119_990 || gap > 120_010 {
+			t.Fatalf("gap before datagram %d is %d ns, want 120000", i, gap)
+		}
+	}
+	if len(w.log) < 800 {
+		t.Errorf("only %d datagrams left", len(w.log))
+	}
+}
+
+func TestUplinkShared(t *testing.T) {
+	for _, tc := range []struct {
+		up, a, b     Rate
+		wantA, wantB float64
+	}{
+		{100e6, 0, 0, 50e6, 50e6},
+		{100e6, 100e6, 100e6, 50e6, 50e6},
+		{100e6, 20e6, 100e6, 20e6, 80e6},
+		{100e6, 30e6, 30e6, 30e6, 30e6},
+		{1e9, 0, 200e6, 800e6, 200e6},
+	} {
+		w := newWorld(t)
+		w.m.setUplink(w.now, tc.up)
+		a, b := w.flow(w.link(tc.a)), w.flow(w.link(tc.b))
+		r := rand.New(rand.NewPCG(5, 6))
+		from, d := w.now, 2000*ms
+		w.run(w.now+d, func() {
+			for _, f := range []*Flow{a, b} {
+				for f.out.packets < 100 {
+					w.send(f, sealed(0, mixture(r)))
+				}
+			}
+		})
+		for _, x := range []struct {
+			f    *Flow
+			want float64
+		}{{a, tc.wantA}, {b, tc.wantB}} {
+			got := float64(w.bytes(from, w.now+1, x.f)) * 8e9 / float64(d)
+			if math.Abs(got-x.want) > x.want*0.005 {
+				t.Errorf("%+v: a link got %.4g bit/s, want %.4g", tc, got, x.want)
+			}
+		}
+		checkWindows(t, w.log, float64(tc.up), w.m.uplink.bytes)
+	}
+}
+
+// TestRateChanges: a new rate holds from the moment it is set, with datagrams
+// waiting; setting it every millisecond loses nothing.
+func TestRateChanges(t *testing.T) {
+	w := newWorld(t)
+	f := w.flow(w.link(10e6))
+	r := rand.New(rand.NewPCG(7, 8))
+	for step := range 300 {
+		rate := []Rate{10e6, 400e6, 50e6, 1e9, 100e6}[step%5]
+		if step >= 200 {
+			rate = 50e6 + Rate(r.IntN(1e6)) // jitter every millisecond
+		}
+		d := 20 * ms
+		if step >= 200 {
+			d = ms
+		}
+		w.m.setRate(w.now, f.link, rate)
+		from := len(w.log)
+		saturate(w, f, fixed(1452), d)
+		checkWindows(t, w.log[from:], float64(rate), f.link.down.bytes)
+		sum := 0
+		for _, d := range w.log[from:] {
+			sum += d.wire
+		}
+		want := float64(rate) / 8e9 * float64(d)
+		if math.Abs(float64(sum)-want) > float64(f.link.down.bytes)+1e-3*want {
+			t.Fatalf("step %d at %d bit/s: sent %d bytes, want %.0f", step, rate, sum, want)
+		}
+	}
+	from, sum := w.now-100*ms, 0
+	for _, d := range w.log {
+		if d.at >= from {
+			sum += d.wire
+		}
+	}
+	if got := float64(sum) * 8e9 / float64(100*ms); got < 50e6 || got > 51.5e6 {
+		t.Errorf("with a new rate every millisecond: %.4g bit/s", got)
+	}
+}
+
+// TestLimitLifted: what waits leaves at once, and in order, when a limit goes.
+func TestLimitLifted(t *testing.T) {
+	w := newWorld(t)
+	f := w.flow(w.link(1e6))
+	for i := range 50 {
+		w.send(f, sealed(uint64(i+1), 1452))
+	}
+	if f.link.open.Load() {
+		t.Error("a limited link is open")
+	}
+	w.m.setRate(w.now, f.link, 0)
+	if f.link.open.Load() {
+		t.Error("the link is open while datagrams wait")
+	}
+	w.run(w.now+1, nil)
+	if len(w.log) != 50 || !f.link.open.Load() || len(w.m.busy) != 0 {
+		t.Errorf("%d of 50 left, open %v, busy links %d", len(w.log), f.link.open.Load(), len(w.m.busy))
+	}
+	for i, d := range w.log {
+		if d.seq != uint64(i+1) {
+			t.Fatalf("datagram %d has number %d", i+1, d.seq)
+		}
+	}
+}
+
+// TestUrgent: handshakes and keepalives go before what waits, within the rate.
+func TestUrgent(t *testing.T) {
+	w := newWorld(t)
+	l := w.link(1e6)
+	f, g := w.flow(l), w.flow(l)
+	for i := range 20 {
+		w.send(f, sealed(uint64(i+1), 1452))
+	}
+	handshake := make([]byte, 148)
+	handshake[0] = 1
+	keepalive := sealed(77, 32)
+	w.send(g, handshake)
+	w.send(f, keepalive)
+	before := len(w.log)
+	w.run(w.now+100*ms, nil)
+	if got := w.log[before]; got.flow != g || got.wire != 148+42 {
+		t.Errorf("first came %+v, want the handshake", got)
+	}
+	if got := w.log[before+1]; got.flow != f || got.wire != 32+42 {
+		t.Errorf("then came %+v, want the keepalive", got)
+	}
+	checkWindows(t, w.log, 1e6, l.down.bytes)
+	if l.released != 0 {
+		t.Errorf("released %d, want 0", l.released)
+	}
+}
+
+// TestFullQueue: stage 2 is bounded, and says what it drops.
+func TestFullQueue(t *testing.T) {
+	w := newWorld(t)
+	f := w.flow(w.link(10e6))
+	for i := range 2000 {
+		w.send(f, sealed(uint64(i+1), 1452))
+	}
+	if f.link.out.bytes > outLeast {
+		t.Errorf("stage 2 holds %d bytes", f.link.out.bytes)
+	}
+	w.run(w.now+10_000*ms, nil)
+	if got := uint64(len(w.log)) + f.stats.Dropped; got != 2000 || f.stats.Dropped == 0 {
+		t.Errorf("sent %d, dropped %d, want 2000 together", len(w.log), f.stats.Dropped)
+	}
+}
+
+// TestFairStage2: flows that only stage 2 sees get equal shares too.
+func TestFairStage2(t *testing.T) {
+	w := newWorld(t)
+	l := w.link(1e9)
+	flows := []*Flow{w.flow(l), w.flow(l), w.flow(l)}
+	sizes := []int{1452, 200, 700}
+	w.run(w.now+200*ms, func() {
+		for i, f := range flows {
+			for f.out.bytes < 100_000 {
+				w.send(f, sealed(0, sizes[i]))
+			}
+		}
+	})
+	for i, f := range flows {
+		got := float64(f.stats.SentBytes) * 8e9 / float64(200*ms)
+		if got < 330e6 || got > 336e6 {
+			t.Errorf("flow %d of datagrams of %d bytes: %.4g bit/s, want a third of 1e9", i, sizes[i], got)
+		}
+	}
+}
