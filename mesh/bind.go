@@ -32,6 +32,7 @@ type sink interface {
 type Bind struct {
 	pair   *udp.Pair
 	sink   sink
+	pacer  peer.Pacer // nil: nothing is paced
 	stun   func(pkt []byte, from netip.AddrPort)
 	relay  Forwarder
 	inject chan injected // initiations that the mesh has looked at
@@ -159,13 +160,26 @@ func (b *Bind) receiveInjected(bufs [][]byte, sizes []int, eps []wgconn.Endpoint
 	return 1, nil
 }
 
-// endpoint returns the stable Endpoint of a peer, made on first use.
+// endpoint returns the stable Endpoint of a peer, made on first use. The loop
+// calls it.
 func (b *Bind) endpoint(n peer.Node) *Endpoint {
-	e, _ := b.endpoints.LoadOrStore(hex.EncodeToString(n.ID[:]), &Endpoint{id: n.ID, ip: n.Addr6})
-	return e.(*Endpoint)
+	key := hex.EncodeToString(n.ID[:])
+	if e, ok := b.endpoints.Load(key); ok {
+		return e.(*Endpoint)
+	}
+	e := &Endpoint{id: n.ID, ip: n.Addr6}
+	if b.pacer != nil {
+		e.flow = b.pacer.Flow(n, e.transmit)
+	}
+	b.endpoints.Store(key, e)
+	return e
 }
 
-func (b *Bind) dropEndpoint(id peer.ID) { b.endpoints.Delete(hex.EncodeToString(id[:])) }
+func (b *Bind) dropEndpoint(id peer.ID) {
+	if e, ok := b.endpoints.LoadAndDelete(hex.EncodeToString(id[:])); ok && e.(*Endpoint).flow != nil {
+		e.(*Endpoint).flow.Close()
+	}
+}
 
 // register makes datagrams of a candidate's source countable and free of
 // allocation, until unregister, or until another source takes its place: two

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
 	"golang.org/x/time/rate"
@@ -19,6 +20,7 @@ type Endpoint struct {
 	id   peer.ID
 	ip   netip.Addr // the peer's virtual IPv6 address: unique and stable
 	path atomic.Pointer[peer.Path]
+	flow peer.Flow // paces what is sent; nil: nothing does
 
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64
@@ -39,6 +41,15 @@ const (
 var _ wgconn.Endpoint = (*Endpoint)(nil)
 
 func (e *Endpoint) send(bufs [][]byte) {
+	if e.flow != nil {
+		e.flow.Send(bufs)
+		return
+	}
+	e.transmit(bufs)
+}
+
+// transmit sends now.
+func (e *Endpoint) transmit(bufs [][]byte) {
 	e.txPackets.Add(uint64(len(bufs)))
 	p := e.path.Load()
 	if p == nil {
@@ -81,6 +92,9 @@ func (e *Endpoint) use(now time.Time, p *peer.Path) {
 	if p == nil {
 		return
 	}
+	if e.flow != nil {
+		e.flow.SetOverhead(overhead((*p).Info()))
+	}
 	e.mu.Lock()
 	held, last := e.held, e.last
 	e.held = nil
@@ -90,6 +104,24 @@ func (e *Endpoint) use(now time.Time, p *peer.Path) {
 	} else {
 		e.noPath.Add(uint64(len(held)))
 	}
+}
+
+// What a datagram takes on the wire beyond what is sealed in it: the headers of
+// Ethernet, IP and UDP, and a relay's.
+const (
+	overheadIPv4 = 14 + 20 + 8
+	overheadIPv6 = 14 + 40 + 8
+)
+
+func overhead(i peer.PathInfo) int {
+	n := overheadIPv4
+	if a := i.Remote.Addr(); a.Is6() && !a.Is4In6() {
+		n = overheadIPv6
+	}
+	if i.Kind == peer.KindRelayUDP {
+		n += wire.RelayHeaderLen
+	}
+	return n
 }
 
 // ClearSrc implements conn.Endpoint; paths have no cached source address.

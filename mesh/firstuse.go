@@ -16,10 +16,12 @@ import (
 // firstUse stands between the TUN and wireguard-go and sees to it that the peer
 // a packet is for is configured before WireGuard looks for it. Peers cost two
 // goroutines and their queues each, so a node configures those it talks to.
+// Packets that are paced leave it at their time only.
 type firstUse struct {
-	wgtun.Device
+	Device
 	m       *Mesh
-	known   atomic.Pointer[map[netip.Addr]struct{}]
+	known   atomic.Pointer[map[netip.Addr]*Endpoint]
+	kicked  atomic.Bool   // the pacer has packets
 	unknown atomic.Uint64 // packets to addresses nobody owns, or whose owner is not to be trusted
 	events  chan wgtun.Event
 
@@ -35,9 +37,15 @@ const (
 	maxRefused     = 64          // addresses; then all are forgotten
 )
 
-func newFirstUse(dev wgtun.Device, m *Mesh) *firstUse {
+func newFirstUse(dev Device, m *Mesh) *firstUse {
 	f := &firstUse{Device: dev, m: m, events: make(chan wgtun.Event), refused: map[netip.Addr]time.Time{}}
-	f.known.Store(&map[netip.Addr]struct{}{})
+	f.known.Store(&map[netip.Addr]*Endpoint{})
+	if p := m.cfg.Pacer; p != nil {
+		p.OnKick(func() {
+			f.kicked.Store(true)
+			dev.Interrupt()
+		})
+	}
 	go func() { // ends with the device, which closes its events
 		defer close(f.events)
 		for e := range dev.Events() {
@@ -55,10 +63,10 @@ func newFirstUse(dev wgtun.Device, m *Mesh) *firstUse {
 func (f *firstUse) Events() <-chan wgtun.Event { return f.events }
 
 // know and unknow are called by the loop.
-func (f *firstUse) know(addrs []netip.Addr) {
+func (f *firstUse) know(addrs []netip.Addr, ep *Endpoint) {
 	next := maps.Clone(*f.known.Load())
 	for _, a := range addrs {
-		next[a] = struct{}{}
+		next[a] = ep
 	}
 	f.known.Store(&next)
 }
@@ -73,21 +81,49 @@ func (f *firstUse) unknow(addrs []netip.Addr) {
 
 // Read implements tun.Device.
 func (f *firstUse) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	n, err := f.Device.Read(bufs, sizes, offset)
-	var last netip.Addr
-	known := *f.known.Load()
-	for i := range n {
-		dst, ok := destination(bufs[i][offset : offset+sizes[i]])
-		if !ok || dst == last {
-			continue // segments of one flow come together
+	for {
+		if f.kicked.Swap(false) {
+			if n := f.m.cfg.Pacer.Take(bufs, sizes, offset); n > 0 {
+				if n == len(bufs) {
+					f.kicked.Store(true) // there may be more
+				}
+				return n, nil
+			}
 		}
-		last = dst
-		if _, ok := known[dst]; !ok {
-			f.ask(time.Now(), dst)
-			known = *f.known.Load()
+		n, err := f.Device.Read(bufs, sizes, offset)
+		if n > 0 {
+			f.pass(bufs[:n], sizes, offset)
+		}
+		if n > 0 || err != nil {
+			return n, err
 		}
 	}
-	return n, err
+}
+
+// pass looks at packets from the TUN. The sizes of those that the pacer keeps
+// become zero, which WireGuard passes over.
+func (f *firstUse) pass(bufs [][]byte, sizes []int, offset int) {
+	var last netip.Addr
+	var ep *Endpoint
+	known := *f.known.Load()
+	for i, b := range bufs {
+		pkt := b[offset : offset+sizes[i]]
+		dst, ok := destination(pkt)
+		if !ok {
+			continue
+		}
+		if dst != last { // segments of one flow come together
+			last = dst
+			if ep, ok = known[dst]; !ok {
+				f.ask(time.Now(), dst)
+				known = *f.known.Load()
+				ep = known[dst]
+			}
+		}
+		if ep != nil && ep.flow != nil && !ep.flow.Admit(pkt) {
+			sizes[i] = 0
+		}
+	}
 }
 
 // ask has the loop configure the owner of an address. When that fails, or takes

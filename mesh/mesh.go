@@ -68,13 +68,21 @@ type Recent struct {
 	Addrs []netip.AddrPort `json:"addrs"` // of direct paths that worked, best first
 }
 
+// Device is the TUN's side of the overlay.
+type Device interface {
+	wgtun.Device
+	// Interrupt makes the Read that is under way, or else the next, return; it may
+	// return no packets and no error. It does not block.
+	Interrupt()
+}
+
 // Config configures a Mesh. Every field without a default is required.
 type Config struct {
 	Network   peer.Network
 	Self      peer.Node
 	WGKey     [32]byte
 	Socket    *Socket
-	TUN       wgtun.Device // the mesh closes it
+	TUN       Device // the mesh closes it
 	Directory *directory.Directory
 
 	Finder      peer.Finder                                           // nil: no direct paths but known addresses
@@ -82,6 +90,7 @@ type Config struct {
 	PathMTU     func(n peer.Node, mtu int)                            // a peer's path carries less than the TUN's MTU; 0: it no longer does
 	Remember    func([]Recent)                                        // called by the loop when it changed; must not block
 	PathChanged func(n peer.Node, i peer.PathInfo)                    // called by the loop; must not block; may be nil
+	Pacer       peer.Pacer                                            // of what goes to other sites; nil: nothing is paced
 	Log         *slog.Logger                                          // nil: discard
 }
 
@@ -182,7 +191,7 @@ func New(cfg Config) (*Mesh, error) {
 	}
 	m.loop.remotes = map[peer.ID]*remote{}
 	m.flows.byKey = map[flowKey]*flow{}
-	m.bind.sink = m
+	m.bind.sink, m.bind.pacer = m, cfg.Pacer
 	m.tun = newFirstUse(cfg.TUN, m)
 	m.dev = device.NewDevice(m.tun, m.bind, wgLogger(cfg.Log))
 	m.dev.DisableSomeRoamingForBrokenMobileSemantics() // endpoints never roam: see Endpoint

@@ -59,7 +59,7 @@ func (m *Mesh) configure(now time.Time, rec peer.Record) *remote {
 		return nil
 	}
 	m.loop.remotes[rec.Node.ID] = r
-	m.tun.know(rec.Node.Addrs())
+	m.tun.know(rec.Node.Addrs(), r.ep)
 	for _, l := range m.loop.relays {
 		m.addRelayed(now, r, l.relay)
 	}

@@ -205,7 +205,7 @@ func (h *Host) setDevice() error {
 
 // Device returns the TUN with its offloads: it moves batches, and segments of up
 // to 64 KiB. Whoever runs it may close it; Host does so otherwise.
-func (h *Host) Device() wgtun.Device { return h.dev }
+func (h *Host) Device() Device { return kernelDevice{h.dev} }
 
 // Name returns the TUN's name.
 func (h *Host) Name() string { return h.cfg.Name }

@@ -20,12 +20,13 @@ type Pipe struct {
 	mtu       int
 	out, in   chan []byte // to the device's reader, from its writer
 	events    chan wgtun.Event
+	interrupt chan struct{} // of size 1
 	dropped   atomic.Uint64
 	closeOnce sync.Once
 	closed    chan struct{}
 }
 
-var _ wgtun.Device = (*Pipe)(nil)
+var _ Device = (*Pipe)(nil)
 
 // NewPipe returns a Pipe; its first event says that it is up. An mtu of 0 means
 // DefaultMTU.
@@ -35,7 +36,7 @@ func NewPipe(mtu int) *Pipe {
 	}
 	p := &Pipe{
 		mtu: mtu, out: make(chan []byte, pipeQueue), in: make(chan []byte, pipeQueue),
-		events: make(chan wgtun.Event, 1), closed: make(chan struct{}),
+		events: make(chan wgtun.Event, 1), interrupt: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	p.events <- wgtun.EventUp
 	return p
@@ -86,6 +87,8 @@ func (p *Pipe) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	select {
 	case <-p.closed:
 		return 0, os.ErrClosed
+	case <-p.interrupt:
+		return 0, nil
 	case pkt := <-p.out:
 		for n := 0; ; n++ {
 			if len(pkt) > len(bufs[n])-offset {
@@ -101,6 +104,14 @@ func (p *Pipe) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 				return n + 1, nil
 			}
 		}
+	}
+}
+
+// Interrupt makes Read return.
+func (p *Pipe) Interrupt() {
+	select {
+	case p.interrupt <- struct{}{}:
+	default:
 	}
 }
 

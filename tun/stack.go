@@ -50,10 +50,17 @@ type Stack struct {
 	anyLow atomic.Bool     // small was ever used
 	ctx    context.Context // ends at Close, and Read with it
 	cancel context.CancelFunc
+	turn   atomic.Pointer[turn] // of the reader
 	once   sync.Once
 }
 
-var _ wgtun.Device = (*Stack)(nil)
+// turn is how long one Read may wait: until it is interrupted.
+type turn struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+var _ Device = (*Stack)(nil)
 
 // NewStack returns a stack that has the given addresses and sends everything to
 // the overlay. An mtu of 0 means DefaultMTU. Close frees it.
@@ -74,6 +81,7 @@ func NewStack(addrs []netip.Addr, mtu int) (*Stack, error) {
 		}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.nextTurn()
 	s.stack.SetICMPLimit(rate.Inf) // the overlay's peers are known
 	if err := s.setUp(); err != nil {
 		s.Close()
@@ -136,9 +144,13 @@ func (s *Stack) BatchSize() int { return stackBatch }
 func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	n := 0
 	for n == 0 {
-		pkt := s.link.ReadContext(s.ctx)
-		if pkt == nil {
+		pkt := s.link.ReadContext(s.turn.Load().ctx)
+		if pkt == nil && s.ctx.Err() != nil {
 			return 0, os.ErrClosed
+		}
+		if pkt == nil {
+			s.nextTurn()
+			return 0, nil
 		}
 		for ; pkt != nil; pkt = s.link.Read() { // more only if it is there
 			size := 0
@@ -157,6 +169,15 @@ func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	}
 	return n, nil
 }
+
+func (s *Stack) nextTurn() {
+	t := &turn{}
+	t.ctx, t.cancel = context.WithCancel(s.ctx)
+	s.turn.Store(t)
+}
+
+// Interrupt implements Device.
+func (s *Stack) Interrupt() { s.turn.Load().cancel() }
 
 // Write implements tun.Device: what came from the overlay. It copies.
 func (s *Stack) Write(bufs [][]byte, offset int) (int, error) {

@@ -5,14 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 
-	wgtun "golang.zx2c4.com/wireguard/tun"
 	gsum "gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
-
-// Device is what the overlay moves packets to and from: WireGuard's name for it,
-// for rooms that do not import WireGuard.
-type Device = wgtun.Device
 
 // SetPeerMTU says that packets to these addresses may be at most mtu bytes; 0, or
 // not less than the stack's own, takes that back. TCP learns of it as it would in

@@ -1,0 +1,28 @@
+package peer
+
+// Pacer spaces what a node sends to other sites. Packets pass it twice: before
+// they are sealed, where they may have to wait in a queue, and after.
+type Pacer interface {
+	// Flow returns what paces the packets for a node, nil if nothing does. send
+	// is the way to the node; see Path.Send for what it may do.
+	Flow(n Node, send func(pkts [][]byte)) Flow
+	// Take moves packets whose time to be sealed has come into bufs, each from
+	// offset on, sets their sizes, and returns how many there are. It and Admit
+	// are called by one goroutine.
+	Take(bufs [][]byte, sizes []int, offset int) int
+	// OnKick sets what is called when Take has something; it must not block.
+	OnKick(kick func())
+}
+
+// Flow is the packets for one node.
+type Flow interface {
+	// Admit is asked before a packet is sealed. False: it has been copied, and
+	// Take hands it out later, unless it is dropped and counted.
+	Admit(pkt []byte) bool
+	// Send takes sealed datagrams. It sends or copies them; it never blocks.
+	Send(pkts [][]byte)
+	// SetOverhead says what a datagram takes on the wire beyond its bytes.
+	SetOverhead(bytes int)
+	// Close drops what waits. Afterwards nothing is sent.
+	Close()
+}
