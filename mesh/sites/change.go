@@ -1,0 +1,125 @@
+package sites
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/meshmpi/meshmpi/internal/rate"
+)
+
+// WithSite returns l with a site's uplink and downlink set. What is 0 stays as it
+// was.
+func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
+	next := l.clone()
+	i, ok := slices.BinarySearchFunc(next.Sites, Site{Name: site}, compareSites)
+	if !ok {
+		next.Sites = slices.Insert(next.Sites, i, Site{Name: site})
+	}
+	s := &next.Sites[i]
+	if up != 0 {
+		s.Up = up
+	}
+	if down != 0 {
+		s.Down = down
+	}
+	if s.Up == 0 && s.Down == 0 {
+		return l, fmt.Errorf("sites: neither uplink nor downlink of site %.64q is given", site)
+	}
+	return next.checked(l)
+}
+
+// WithoutSite returns l without a site's uplink and downlink.
+func (l Limits) WithoutSite(site string) (Limits, error) {
+	i, ok := slices.BinarySearchFunc(l.Sites, Site{Name: site}, compareSites)
+	if !ok {
+		return l, fmt.Errorf("sites: no limit is set for site %.64q; see meshctl site list", site)
+	}
+	next := l.clone()
+	next.Sites = slices.Delete(next.Sites, i, i+1)
+	return next, nil
+}
+
+// WithPair returns l with the limit of the way between two sites set.
+func (l Limits) WithPair(a, b string, r int64) (Limits, error) {
+	switch {
+	case a == b:
+		return l, fmt.Errorf("sites: a link is between two sites, not from %.64q to itself", a)
+	case r == 0:
+		return l, fmt.Errorf("sites: no bandwidth is given between sites %.64q and %.64q", a, b)
+	}
+	next, p := l.clone(), pair(a, b, r)
+	i, ok := slices.BinarySearchFunc(next.Pairs, p, comparePairs)
+	if !ok {
+		next.Pairs = slices.Insert(next.Pairs, i, p)
+	}
+	next.Pairs[i] = p
+	return next.checked(l)
+}
+
+// WithoutPair returns l without the limit of the way between two sites.
+func (l Limits) WithoutPair(a, b string) (Limits, error) {
+	i, ok := slices.BinarySearchFunc(l.Pairs, pair(a, b, 0), comparePairs)
+	if !ok {
+		return l, fmt.Errorf("sites: no limit is set between sites %.64q and %.64q; see meshctl site list", a, b)
+	}
+	next := l.clone()
+	next.Pairs = slices.Delete(next.Pairs, i, i+1)
+	return next, nil
+}
+
+func (l Limits) clone() Limits {
+	l.Sites, l.Pairs = slices.Clone(l.Sites), slices.Clone(l.Pairs)
+	return l
+}
+
+// checked returns l, or before and what is wrong with l.
+func (l Limits) checked(before Limits) (Limits, error) {
+	if err := l.Check(); err != nil {
+		return before, err
+	}
+	return l, nil
+}
+
+// Change is one limit that has become another.
+type Change struct {
+	What     string // "site alpha's uplink"
+	From, To int64
+}
+
+// String says it in a line.
+func (c Change) String() string {
+	switch {
+	case c.From == 0:
+		return fmt.Sprintf("%s is limited to %s", c.What, rate.Format(c.To))
+	case c.To == 0:
+		return fmt.Sprintf("%s is no longer limited; it was to %s", c.What, rate.Format(c.From))
+	}
+	return fmt.Sprintf("%s is limited to %s, before to %s", c.What, rate.Format(c.To), rate.Format(c.From))
+}
+
+// Changes lists what differs from before to after, sites first, by name.
+func Changes(before, after Limits) []Change {
+	var list []Change
+	note := func(what string, from, to int64) {
+		if from != to {
+			list = append(list, Change{what, from, to})
+		}
+	}
+	for _, s := range union(before.Sites, after.Sites, compareSites) {
+		oldUp, oldDown := before.Of(s.Name)
+		up, down := after.Of(s.Name)
+		note("site "+s.Name+"'s uplink", oldUp, up)
+		note("site "+s.Name+"'s downlink", oldDown, down)
+	}
+	for _, p := range union(before.Pairs, after.Pairs, comparePairs) {
+		note("the link between sites "+p.A+" and "+p.B, before.Pair(p.A, p.B), after.Pair(p.A, p.B))
+	}
+	return list
+}
+
+// union returns the elements of two ordered lists in order, each once.
+func union[T any](a, b []T, compare func(a, b T) int) []T {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b T) bool { return compare(a, b) == 0 })
+}
