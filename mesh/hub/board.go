@@ -7,10 +7,11 @@ import (
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/sites"
 )
 
 // board is what the hub tells everybody: a record of every node, the
-// revocations, and the sessions that are to hear of changes. A session is told
+// revocations, the limits of sites, and the sessions that are to hear of changes. A session is told
 // which records changed, not how; it sends what they are when it comes to it, so
 // that any number of changes to a slow reader cost one record and none is lost.
 type board struct {
@@ -20,6 +21,7 @@ type board struct {
 	records  map[peer.ID]record
 	revoked  []cert.Revocation // only ever appended to: a session remembers how many it has sent
 	sessions map[peer.ID]*session
+	limits   sites.Limits
 }
 
 func newBoard() *board {
@@ -63,6 +65,9 @@ func (b *board) attach(s *session, shown [][]byte, advertise string, cores int) 
 	}
 	r.ID, r.Up, r.Advertise, r.Cores = s.id, true, advertise, cores
 	s.full = true
+	if b.limits.Version > 0 {
+		s.redeclared()
+	}
 	for id, r := range b.records {
 		if !r.Removed {
 			s.changed(id)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/sites"
 )
 
 // Events is what a client passes on. Each is called by the goroutine of one
@@ -24,6 +25,7 @@ type Events struct {
 	Grant   func(hub string, addr netip.AddrPort, grant json.RawMessage) // addr: the hub's, as dialled
 	Chain   func(chain [][]byte)                                         // a renewed certificate, verified
 	Revoked func(cert.Revocation)                                        // verified
+	Limits  func(hub string, l sites.Limits)                             // checked; perhaps no newer than those before
 	Session func(hub string, up bool, err error)                         // err: see SessionInfo
 }
 
@@ -62,7 +64,7 @@ type Client struct {
 	links []*link
 	turn  atomic.Uint32 // spreads signals over the hubs
 
-	bad     atomic.Uint64 // records and revocations that could not be believed
+	bad     atomic.Uint64 // records, revocations and limits that could not be believed
 	dropped atomic.Uint64 // signals that found a hub's queue full
 }
 
@@ -132,7 +134,8 @@ func (c *Client) Sessions() []SessionInfo {
 	return list
 }
 
-// Disbelieved counts records and revocations that could not be verified.
+// Disbelieved counts records and revocations that could not be verified, and
+// limits that nobody may declare.
 func (c *Client) Disbelieved() uint64 { return c.bad.Load() }
 
 // Dropped counts signals that no hub took fast enough.

@@ -88,7 +88,10 @@ func New(cfg Config) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.board.revoked, err = h.ledger.revocations(cfg.Now())
+	if h.board.revoked, err = h.ledger.revocations(cfg.Now()); err != nil {
+		return nil, err
+	}
+	h.board.limits, err = h.ledger.limits()
 	return h, err
 }
 

@@ -31,6 +31,7 @@ const (
 	bucketHosts   = "hosts"   // host number, 8 hex digits → hex ID
 	bucketTokens  = "tokens"  // hex token ID → tokenEntry
 	bucketRevoked = "revoked" // hex ID → cert.Revocation
+	bucketLimits  = "limits"  // limitsKey → sites.Limits
 )
 
 // nodeEntry is a node in the store. It is never deleted, so that a key keeps

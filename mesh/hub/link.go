@@ -222,6 +222,15 @@ func (l *link) ping(ctx context.Context, conn *tls.Conn) error {
 	return send(ctx, conn, message{Type: typePing, Time: now})
 }
 
+// pong takes the answer to a ping of that time.
+func (l *link) pong(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sent.Equal(l.pinged) {
+		l.state.RTT = time.Since(l.pinged)
+	}
+}
+
 // send writes a message within a time that is short once ctx has ended, whether
 // that was before or comes while it writes.
 func send(ctx context.Context, conn *tls.Conn, m message) error {
@@ -317,12 +326,10 @@ func (e *ear) take(m message) error {
 		if m.Revoked != nil {
 			e.revoked(*m.Revoked)
 		}
+	case typeLimits:
+		e.limits(m)
 	case typePong:
-		e.l.mu.Lock()
-		if m.Time.Equal(e.l.pinged) {
-			e.l.state.RTT = time.Since(e.l.pinged)
-		}
-		e.l.mu.Unlock()
+		e.l.pong(m.Time)
 	case typeError:
 		if m.Code == codeAbsent {
 			e.l.c.log.Debug("signal not delivered", "hub", e.l.addr, "to", m.Peer)

@@ -35,10 +35,11 @@ type session struct {
 	wake  chan struct{} // size 1: there is something to send
 	told  int           // revocations sent; the writer's own
 
-	mu    sync.Mutex           // guards what follows
-	out   []message            // bounded by maxOutgoing
-	dirty map[peer.ID]struct{} // records to send
-	full  bool                 // the next records replace all
+	mu     sync.Mutex           // guards what follows
+	out    []message            // bounded by maxOutgoing
+	dirty  map[peer.ID]struct{} // records to send
+	full   bool                 // the next records replace all
+	limits bool                 // the limits are to be sent
 }
 
 func newSession(b *board, n peer.Node, conn *tls.Conn) *session {
@@ -94,8 +95,8 @@ func (s *session) urgent() bool {
 // records, so that signals come after what is known of who sent them.
 func (s *session) take() (msgs []message) {
 	s.mu.Lock()
-	out, dirty, full := s.out, s.dirty, s.full
-	s.out, s.dirty, s.full = nil, map[peer.ID]struct{}{}, false
+	out, dirty, full, limits := s.out, s.dirty, s.full, s.limits
+	s.out, s.dirty, s.full, s.limits = nil, map[peer.ID]struct{}{}, false, false
 	s.mu.Unlock()
 	for _, r := range s.board.revocations(s.told) {
 		msgs = append(msgs, message{Type: typeRevoked, Revoked: &r})
@@ -111,6 +112,11 @@ func (s *session) take() (msgs []message) {
 		n := min(len(recs), recordsPerFrame)
 		msgs = append(msgs, message{Type: typeRecords, Full: full, More: n < len(recs), Records: recs[:n]})
 		recs, full = recs[n:], false
+	}
+	if limits {
+		if m, err := s.board.limitsMessage(); err == nil { // plain data: it cannot fail
+			msgs = append(msgs, m)
+		}
 	}
 	return append(msgs, out...)
 }

@@ -35,6 +35,7 @@ func TestStores(t *testing.T) {
 			}{
 				{"keeps", testKeeps}, {"all or nothing", testAtomic}, {"view is read-only", testReadOnly},
 				{"order", testOrder}, {"caller owns values", testOwned}, {"as if alone", testSerial}, {"snapshot", testSnapshot},
+				{"limits", testLimits},
 			} {
 				t.Run(test.name, func(t *testing.T) {
 					s := engine.open(t)
@@ -287,9 +288,9 @@ func TestBoltDamaged(t *testing.T) {
 }
 
 func TestNewOnAStoreWithDamagedEntries(t *testing.T) {
-	for _, bucket := range []string{bucketNodes, bucketRevoked} {
+	for bucket, key := range map[string]string{bucketNodes: "ff", bucketRevoked: "ff", bucketLimits: limitsKey} {
 		w := newNetwork(t, "100.80.0.0/16")
-		put(t, w.store, bucket, "ff", "{")
+		put(t, w.store, bucket, key, "{")
 		_, err := New(Config{Network: w.network, Self: w.self, Keys: w.keys, Chain: func() [][]byte { return *w.chain.Load() }, Issuer: w.issuer, Store: w.store})
 		if err == nil {
 			t.Errorf("%s: a hub starts on it", bucket)

@@ -50,6 +50,7 @@ const (
 //	            grant      leave to use this hub's relay
 //	            chain      a renewed certificate
 //	            revoked    a signed revocation
+//	            limits     what is declared of the sites' links, all of it (package sites)
 //	node → hub  announce   where the node is reachable, its cores; always first
 //	            signal     to a peer
 //	            renew      please
@@ -65,6 +66,7 @@ const (
 	typeGrant     = "grant"
 	typeChain     = "chain"
 	typeRevoked   = "revoked"
+	typeLimits    = "limits"
 	typeAnnounce  = "announce"
 	typeRenew     = "renew"
 	typeLeave     = "leave"
@@ -100,6 +102,7 @@ type message struct {
 	Data []byte   `json:"data,omitempty"`
 
 	Grant     json.RawMessage  `json:"grant,omitempty"`
+	Limits    json.RawMessage  `json:"limits,omitempty"`
 	Revoked   *cert.Revocation `json:"revoked,omitempty"`
 	Advertise string           `json:"advertise,omitempty"`
 	Cores     int              `json:"cores,omitempty"`

@@ -155,7 +155,7 @@ func FuzzMessage(f *testing.F) {
 	for _, m := range []message{
 		{Type: typeChallenge, Key: make([]byte, 32), Nonce: make([]byte, 32)}, {Type: typeRecords, Records: []record{{Up: true}}},
 		{Type: typeSignal, Peer: &peer.ID{}, Data: []byte("x")}, {Type: typeError, Code: "full", Text: "no\x00"}, {Type: typeGrant, Grant: json.RawMessage(`{}`)},
-		{Type: typeAnnounce, Advertise: "h:1", Cores: 8},
+		{Type: typeAnnounce, Advertise: "h:1", Cores: 8}, {Type: typeLimits, Limits: json.RawMessage(`{"version":1}`)},
 	} {
 		var buf bytes.Buffer
 		check(f, writeMessage(&buf, m))
@@ -178,7 +178,7 @@ func FuzzMessage(f *testing.F) {
 		if m.Time.Equal(again.Time) {
 			m.Time, again.Time = time.Time{}, time.Time{}
 		}
-		m.Grant, again.Grant = nil, nil // written without its white space
+		m.Grant, again.Grant, m.Limits, again.Limits = nil, nil, nil, nil // written without their white space
 		if a, b := fmt.Sprintf("%+v", m), fmt.Sprintf("%+v", again); len(m.Records) == 0 && m.Peer == nil && m.Revoked == nil && a != b {
 			t.Fatalf("%s became %s", a, b)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/sites"
 	"github.com/meshmpi/meshmpi/mesh/token"
 	"go.uber.org/goleak"
 )
@@ -147,6 +148,7 @@ type watcher struct {
 	grants  []string
 	chains  [][][]byte
 	revoked map[peer.ID]cert.Revocation
+	limits  []sites.Limits
 	ups     int
 	err     error
 	news    chan struct{} // size 1: something came
@@ -228,6 +230,7 @@ func (v *watcher) events() Events {
 		},
 		Chain:   func(chain [][]byte) { v.note(func() { v.chains = append(v.chains, chain) }) },
 		Revoked: func(r cert.Revocation) { v.note(func() { v.revoked[r.ID] = r }) },
+		Limits:  func(_ string, l sites.Limits) { v.note(func() { v.limits = append(v.limits, l) }) },
 		Session: func(_ string, up bool, err error) {
 			v.note(func() {
 				if v.err = err; up {
