@@ -26,6 +26,7 @@ type commands struct {
 	Events eventsCmd `cmd:"" help:"Print what happens, as it happens."`
 	Token  tokenCmd  `cmd:"" help:"Make, list and revoke tokens (on a hub)."`
 	Node   nodeCmd   `cmd:"" help:"Revoke and remove nodes (on a hub)."`
+	Site   siteCmd   `cmd:"" help:"List sites; declare what their links carry (on a hub)."`
 }
 
 // deps is what commands work with.

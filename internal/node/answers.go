@@ -19,7 +19,7 @@ import (
 const pingLimit = 5 * time.Second
 
 func (d *daemon) getStatus(r *http.Request) (any, error) {
-	paths, err := d.paths(r.Context())
+	nodes, err := d.nodes(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -30,10 +30,29 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 	}
 	st := d.mesh.Stats()
 	s.Drops = api.Drops{Events: st.Events, Unsent: st.Unsent, Overflowed: st.Overflowed, Replayed: st.Replayed, Alien: st.Alien, NoOwner: st.NoOwner, Local: d.door.refused.Load()}
-	s.Self = nodeStatus(peer.Record{Node: d.id.self, Up: true, Cores: runtime.NumCPU()})
-	s.Self.Self, s.Self.Expires = true, d.id.expires()
+	s.Nodes = nodes
+	s.Self = nodes[slices.IndexFunc(nodes, func(n api.NodeStatus) bool { return n.Self })]
+	for _, h := range d.links.hubSessions() {
+		hs := api.HubStatus{Addr: h.Addr, Name: h.Name, Up: h.Up, Since: h.Since, RTT: h.RTT.Microseconds()}
+		if h.Err != nil {
+			hs.Error = h.Err.Error()
+		}
+		s.Hubs = append(s.Hubs, hs)
+	}
+	return s, nil
+}
+
+// nodes returns what this node knows of all, itself included, ordered by site and
+// name.
+func (d *daemon) nodes(ctx context.Context) ([]api.NodeStatus, error) {
+	paths, err := d.paths(ctx)
+	if err != nil {
+		return nil, err
+	}
+	self := nodeStatus(peer.Record{Node: d.id.self, Up: true, Cores: runtime.NumCPU()})
+	self.Self, self.Expires = true, d.id.expires()
 	informed := d.links.connected()
-	s.Nodes = append(s.Nodes, s.Self)
+	list := []api.NodeStatus{self}
 	for _, rec := range d.dir.All() {
 		if rec.Node.ID == d.id.self.ID {
 			continue
@@ -43,19 +62,12 @@ func (d *daemon) getStatus(r *http.Request) (any, error) {
 			ns.Path = &p
 			ns.Up = p.Works || ns.Up && informed // with no hub we know only what we see
 		}
-		s.Nodes = append(s.Nodes, ns)
+		list = append(list, ns)
 	}
-	slices.SortFunc(s.Nodes, func(a, b api.NodeStatus) int {
+	slices.SortFunc(list, func(a, b api.NodeStatus) int {
 		return strings.Compare(a.Site+"\x00"+a.Name, b.Site+"\x00"+b.Name)
 	})
-	for _, h := range d.links.hubSessions() {
-		hs := api.HubStatus{Addr: h.Addr, Name: h.Name, Up: h.Up, Since: h.Since, RTT: h.RTT.Microseconds()}
-		if h.Err != nil {
-			hs.Error = h.Err.Error()
-		}
-		s.Hubs = append(s.Hubs, hs)
-	}
-	return s, nil
+	return list, nil
 }
 
 // warnings are what an administrator should look at.

@@ -15,6 +15,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/hub"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/sites"
 	"github.com/meshmpi/meshmpi/relay"
 )
 
@@ -40,6 +41,7 @@ func newLinks(d *daemon, sock *mesh.Socket) *links {
 		Events: hub.Events{
 			Records: l.records, Signal: l.signal, Grant: l.grant,
 			Chain: l.chain, Revoked: l.revoked, Session: l.session,
+			Limits: func(_ string, all sites.Limits) { d.takeLimits(all) },
 		},
 	})
 	return l

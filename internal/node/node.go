@@ -147,6 +147,7 @@ type daemon struct {
 	saved  *saver
 	door   *door    // the local socket
 	jobs   *jobSide // where ranks meet
+	limits limits
 
 	port      uint16 // UDP
 	group     *errgroup.Group
@@ -228,6 +229,7 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.startSaver()
 	d.loadCache()
+	d.loadLimits()
 	d.links = newLinks(d, sock)
 	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }}
 	if !d.cfg.Userspace {

@@ -84,6 +84,7 @@ func (d *daemon) routes() http.Handler {
 		"GET /v1/path":                 d.getPath,
 		"POST /v1/ping":                d.postPing,
 		"GET /v1/env":                  d.getEnv,
+		"GET /v1/sites":                d.getSites,
 		"POST /v1/ticket":              d.postTicket,
 		"PUT /v1/jobs/{key}":           d.jobs.fromRank,
 		"GET /v1/jobs/{key}":           d.jobs.fromRank,
@@ -93,6 +94,8 @@ func (d *daemon) routes() http.Handler {
 		"DELETE /v1/tokens/{id}":       d.admin(d.deleteToken),
 		"POST /v1/nodes/{name}/revoke": d.admin(d.postRevoke),
 		"DELETE /v1/nodes/{name}":      d.admin(d.deleteNode),
+		"POST /v1/sites":               d.admin(d.postSite),
+		"POST /v1/links":               d.admin(d.postLink),
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			v, err := e(r)

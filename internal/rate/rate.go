@@ -75,7 +75,7 @@ func unit(s string) (float64, error) {
 	case "B/s", "Bps":
 		return 8 * of, nil
 	case "B":
-		return 0, fmt.Errorf("B alone is a size; end it in b/s for bits per second or in B/s for bytes")
+		return 0, fmt.Errorf("a lone B is a size; end it in b/s for bits per second or in B/s for bytes")
 	}
 	switch strings.ToLower(s) {
 	case "bit", "bits", "bit/s", "bits/s", "bitps":

@@ -131,6 +131,24 @@ func (d *Directory) HasSite(site string) bool {
 	})
 }
 
+// InSite counts the nodes of a site: those that a hub is connected with, and all
+// that take part in the network.
+func (d *Directory) InSite(site string) (up, all int) {
+	s := d.snap.Load()
+	if s == nil {
+		return 0, 0
+	}
+	for _, r := range s.byID {
+		if r.Revoked || r.Node.Site != site {
+			continue
+		}
+		if all++; r.Up {
+			up++
+		}
+	}
+	return up, all
+}
+
 // All returns every record, ordered by name.
 func (d *Directory) All() []peer.Record {
 	s := d.snap.Load()

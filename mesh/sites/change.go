@@ -10,6 +10,9 @@ import (
 // WithSite returns l with a site's uplink and downlink set. What is 0 stays as it
 // was.
 func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
+	if up == 0 && down == 0 {
+		return l, fmt.Errorf("sites: neither uplink nor downlink of site %.64q is given", site)
+	}
 	next := l.clone()
 	i, ok := slices.BinarySearchFunc(next.Sites, Site{Name: site}, compareSites)
 	if !ok {
@@ -21,9 +24,6 @@ func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
 	}
 	if down != 0 {
 		s.Down = down
-	}
-	if s.Up == 0 && s.Down == 0 {
-		return l, fmt.Errorf("sites: neither uplink nor downlink of site %.64q is given", site)
 	}
 	return next.checked(l)
 }

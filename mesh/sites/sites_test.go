@@ -78,7 +78,7 @@ func TestWith(t *testing.T) {
 			[]string{"the link between sites alpha and beta is limited to 1Gb/s, before to 80Mb/s"}},
 		{"no pair", func(l Limits) (Limits, error) { return l.WithoutPair("beta", "alpha") }, "",
 			[]string{"the link between sites alpha and beta is no longer limited; it was to 80Mb/s"}},
-		{"nothing", func(l Limits) (Limits, error) { return l.WithSite("gamma", 0, 0) }, "neither", nil},
+		{"nothing", func(l Limits) (Limits, error) { return l.WithSite("alpha", 0, 0) }, "neither", nil},
 		{"no rate", func(l Limits) (Limits, error) { return l.WithPair("a", "b", 0) }, "no bandwidth", nil},
 		{"bad name", func(l Limits) (Limits, error) { return l.WithSite("A b", 1e6, 0) }, `"A b"`, nil},
 		{"bad pair", func(l Limits) (Limits, error) { return l.WithPair("a", "B\n", 1e6) }, `"B\n"`, nil},

@@ -167,6 +167,49 @@ type TokensReply struct {
 	Tokens  []TokenInfo `json:"tokens"`
 }
 
+// SiteRequest asks POST /v1/sites to declare what a site's own link carries, in
+// bits per second; 0 leaves what is declared. Clear takes both back. Hubs only.
+type SiteRequest struct {
+	Site  string `json:"site"`
+	Up    int64  `json:"up_bps,omitempty"`
+	Down  int64  `json:"down_bps,omitempty"`
+	Clear bool   `json:"clear,omitempty"`
+}
+
+// LinkRequest asks POST /v1/links to declare what the way between two sites
+// carries, in bits per second, or to take that back. Hubs only.
+type LinkRequest struct {
+	A         string `json:"a"`
+	B         string `json:"b"`
+	Bandwidth int64  `json:"bandwidth_bps,omitempty"`
+	Clear     bool   `json:"clear,omitempty"`
+}
+
+// SitesReply answers GET /v1/sites, and what changes it with what holds then.
+type SitesReply struct {
+	Version int          `json:"version"`
+	Change  uint64       `json:"change"` // of two answers the one with the larger is newer; 0: nothing was ever declared
+	Sites   []SiteStatus `json:"sites"`  // by name
+	Links   []LinkStatus `json:"links"`  // by A and B: what is declared between sites
+}
+
+// SiteStatus is what this node knows of a site. Rates are bits per second, 0: not
+// declared.
+type SiteStatus struct {
+	Site    string `json:"site"`
+	Nodes   int    `json:"nodes"` // that are not revoked
+	NodesUp int    `json:"nodes_up"`
+	Up      int64  `json:"up_bps"`   // from the site to others
+	Down    int64  `json:"down_bps"` // from others to the site
+}
+
+// LinkStatus is what the way between two sites carries, in either direction.
+type LinkStatus struct {
+	A         string `json:"a"` // A < B
+	B         string `json:"b"`
+	Bandwidth int64  `json:"bandwidth_bps"`
+}
+
 // Event is one line of GET /v1/events.
 type Event struct {
 	Version int       `json:"version"`

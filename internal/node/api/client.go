@@ -105,6 +105,21 @@ func (c *Client) RemoveNode(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(name), nil, nil)
 }
 
+// Sites returns the sites and what is declared of their links.
+func (c *Client) Sites(ctx context.Context) (r SitesReply, err error) {
+	return r, c.call(ctx, http.MethodGet, "/v1/sites", nil, &r)
+}
+
+// SetSite declares what a site's link carries. Hubs only.
+func (c *Client) SetSite(ctx context.Context, req SiteRequest) (r SitesReply, err error) {
+	return r, c.call(ctx, http.MethodPost, "/v1/sites", req, &r)
+}
+
+// SetLink declares what the way between two sites carries. Hubs only.
+func (c *Client) SetLink(ctx context.Context, req LinkRequest) (r SitesReply, err error) {
+	return r, c.call(ctx, http.MethodPost, "/v1/links", req, &r)
+}
+
 // Events calls f for every event from now on, until ctx ends or f fails.
 func (c *Client) Events(ctx context.Context, f func(Event) error) error {
 	resp, err := c.do(ctx, http.MethodGet, "/v1/events", nil)

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/meshmpi/meshmpi/internal/cli"
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/internal/rate"
+)
+
+type siteCmd struct {
+	List siteListCmd `cmd:"" help:"List the sites, their nodes and their limits."`
+	Set  siteSetCmd  `cmd:"" help:"Say what a site's uplink and downlink carry (on a hub)."`
+	Link siteLinkCmd `cmd:"" help:"Say what the way between two sites carries (on a hub)."`
+}
+
+// bits is a rate on the command line, in bits per second; 0: not given.
+type bits int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *bits) UnmarshalText(text []byte) error {
+	r, err := rate.Parse(string(text))
+	*b = bits(r)
+	return err
+}
+
+type siteListCmd struct{}
+
+func (c *siteListCmd) Run(d *deps) error {
+	r, err := d.client.Sites(d.ctx)
+	if err != nil {
+		return err
+	}
+	return d.show(r, func(p *printer) { printSites(p, r, func(api.SiteStatus) bool { return true }) })
+}
+
+type siteSetCmd struct {
+	Site  string `arg:"" help:"The site."`
+	Up    bits   `placeholder:"RATE" help:"What it can send to others: 100Mb/s, 2.5G, 12.5MB/s."`
+	Down  bits   `placeholder:"RATE" help:"What it can receive from others."`
+	Clear bool   `help:"Take both back."`
+}
+
+func (c *siteSetCmd) Run(d *deps) error {
+	given := c.Up != 0 || c.Down != 0
+	switch {
+	case c.Clear && given:
+		return cli.Usage(errors.New("--clear takes uplink and downlink back; give it without --up and --down"))
+	case !c.Clear && !given:
+		return cli.Usage(errors.New("give --up RATE, --down RATE or both, such as --up 100Mb/s, or --clear"))
+	}
+	r, err := d.client.SetSite(d.ctx, api.SiteRequest{Site: c.Site, Up: int64(c.Up), Down: int64(c.Down), Clear: c.Clear})
+	if err != nil {
+		return err
+	}
+	return d.showSites(r, c.Site)
+}
+
+type siteLinkCmd struct {
+	A         string `arg:"" help:"A site."`
+	B         string `arg:"" help:"Another."`
+	Bandwidth bits   `placeholder:"RATE" help:"What it carries in either direction: 100Mb/s, 2.5G, 12.5MB/s."`
+	Clear     bool   `help:"Take it back."`
+}
+
+func (c *siteLinkCmd) Run(d *deps) error {
+	switch {
+	case c.A == c.B:
+		return cli.Usage(fmt.Errorf("a link is between two sites, not from %q to itself", c.A))
+	case c.Clear && c.Bandwidth != 0:
+		return cli.Usage(errors.New("--clear takes the limit back; give it without --bandwidth"))
+	case !c.Clear && c.Bandwidth == 0:
+		return cli.Usage(errors.New("give --bandwidth RATE, such as --bandwidth 100Mb/s, or --clear"))
+	}
+	r, err := d.client.SetLink(d.ctx, api.LinkRequest{A: c.A, B: c.B, Bandwidth: int64(c.Bandwidth), Clear: c.Clear})
+	if err != nil {
+		return err
+	}
+	return d.showSites(r, c.A, c.B)
+}
+
+// showSites shows what holds after a change: of the named sites, as text. A name
+// without a node may be one that is still to come, or a slip.
+func (d *deps) showSites(r api.SitesReply, names ...string) error {
+	return d.show(r, func(p *printer) {
+		printSites(p, r, func(s api.SiteStatus) bool { return slices.Contains(names, s.Site) })
+		for _, name := range names {
+			if !slices.ContainsFunc(r.Sites, func(s api.SiteStatus) bool { return s.Site == name && s.Nodes > 0 }) {
+				p.line("site %s has no node yet", name)
+			}
+		}
+	})
+}
+
+// printSites prints a line for every site that is wanted.
+func printSites(p *printer, r api.SitesReply, wanted func(api.SiteStatus) bool) {
+	p.row("SITE", "NODES UP", "UPLINK", "DOWNLINK", "LINKS")
+	for _, s := range r.Sites {
+		if wanted(s) {
+			p.row(s.Site, fmt.Sprintf("%d/%d", s.NodesUp, s.Nodes), rateCell(s.Up), rateCell(s.Down), linksCell(r.Links, s.Site))
+		}
+	}
+}
+
+// linksCell tells the limits between one site and others.
+func linksCell(links []api.LinkStatus, site string) string {
+	var list []string
+	for _, l := range links {
+		switch site {
+		case l.A:
+			list = append(list, l.B+" "+rate.Format(l.Bandwidth))
+		case l.B:
+			list = append(list, l.A+" "+rate.Format(l.Bandwidth))
+		}
+	}
+	if list == nil {
+		return "-"
+	}
+	return strings.Join(list, ", ")
+}
+
+func rateCell(bits int64) string {
+	if bits == 0 {
+		return "-"
+	}
+	return rate.Format(bits)
+}
