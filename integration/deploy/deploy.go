@@ -174,6 +174,11 @@ func (n *Network) Status(ctx context.Context, host string) (s api.Status, err er
 	return s, n.ctlJSON(ctx, host, &s, "status")
 }
 
+// Sites returns what a host knows of the sites.
+func (n *Network) Sites(ctx context.Context, host string) (r api.SitesReply, err error) {
+	return r, n.ctlJSON(ctx, host, &r, "site", "list")
+}
+
 // Path is the path from one host to another.
 type Path struct {
 	Node  string   `json:"node"`

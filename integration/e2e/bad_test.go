@@ -107,7 +107,7 @@ func TestBadInput(t *testing.T) {
 		}
 	})
 	t.Run("run", func(t *testing.T) { cases(ctx, t, n, badRuns()) })
-	t.Run("meshctl", func(t *testing.T) { cases(ctx, t, n, badCtls()) })
+	t.Run("meshctl", func(t *testing.T) { cases(ctx, t, n, append(badCtls(), badSites()...)) })
 	t.Run("port in use", func(t *testing.T) {
 		d, err := n.Lab.Host("a2").Start(n.Tool("meshd"), "run", "--state", "/run/spare")
 		if err != nil {
@@ -223,6 +223,35 @@ func badCtls() []bad {
 		{"ping itself", "a1", "meshctl ping a1", 1, "a1…itself"},
 		{"ping nothing", "a1", "meshctl ping -c 0 b1", 2, "--count"},
 		{"node that is down", "a1", "meshctl ping a2", 1, "a2 at site alpha does not answer…no hub sees it…meshd runs there"},
+	}
+}
+
+// badSites declare what nobody can, or where and by whom it cannot be done.
+func badSites() []bad {
+	return []bad{
+		{"site, no command", "a1", "meshctl site", 2, "expected one of…list…set…link…--help"},
+		{"site list, no daemon", "a2", "meshctl site list", 1, "/var/lib/meshd…meshd run"},
+		{"site set on no hub", "a1", "meshctl site set alpha --up 1G", 1, "a1…not a hub…run this on a hub of network mesh"},
+		{"site link on no hub", "a1", "meshctl site link alpha beta --bandwidth 1G", 1, "a1…not a hub"},
+		{"site set by nobody", "hub", unprivileged + "meshctl site set alpha --up 1G", 1, "root…hub…sudo"},
+		{"site link by nobody", "hub", unprivileged + "meshctl site link alpha beta --clear", 1, "root…hub…sudo"},
+		{"site set, no site", "hub", "meshctl site set", 2, "site…--help"},
+		{"site set, no rate", "hub", "meshctl site set alpha", 2, "--up RATE…--clear"},
+		{"site set, a word", "hub", "meshctl site set alpha --up fast", 2, `--up…"fast" is no rate…100Mb/s`},
+		{"site set, below 0", "hub", "meshctl site set alpha --down=-5M", 2, `--down…"-5M" is no rate`},
+		{"site set, 0", "hub", "meshctl site set alpha --down 0", 2, `--down…"0"…10kb/s to 100Tb/s`},
+		{"site set, a forgotten letter", "hub", "meshctl site set alpha --up 100", 2, `--up…"100"…10kb/s`},
+		{"site set, a size", "hub", "meshctl site set alpha --up 100MB", 2, `--up…"100MB"…b/s for bits…B/s for bytes`},
+		{"site set, both ways", "hub", "meshctl site set alpha --up 1G --clear", 2, "--clear…without --up"},
+		{"site set, bad name", "hub", "meshctl site set 'A b' --up 1G", 1, `"A b"…a-z`},
+		{"site set, nothing to clear", "hub", "meshctl site set alpha --clear", 1, `"alpha"…meshctl site list`},
+		{"site link, one site", "hub", "meshctl site link alpha --bandwidth 1G", 2, "<b>…--help"},
+		{"site link, itself", "hub", "meshctl site link alpha alpha --bandwidth 1G", 2, `"alpha" to itself`},
+		{"site link, no rate", "hub", "meshctl site link alpha beta", 2, "--bandwidth RATE…--clear"},
+		{"site link, a word", "hub", "meshctl site link alpha beta --bandwidth 1e9", 2, `--bandwidth…"1e9"…unit`},
+		{"site link, both ways", "hub", "meshctl site link alpha beta --bandwidth 1G --clear", 2, "--clear…without --bandwidth"},
+		{"site link, bad name", "hub", "meshctl site link alpha b_ta --bandwidth 1G", 1, `"b_ta"…a-z`},
+		{"site link, nothing to clear", "hub", "meshctl site link alpha beta --clear", 1, `"alpha" and "beta"…meshctl site list`},
 	}
 }
 
