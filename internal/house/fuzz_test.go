@@ -21,7 +21,7 @@ var trusted = map[string]string{
 
 // outside are the rooms that see bytes from the network, from tokens or from
 // other users' processes.
-var outside = []string{"mesh", "ice", "relay", "dns", "internal/wire", "internal/rate", "mpishim", "internal/state", "internal/node", "tun"}
+var outside = []string{"mesh", "ice", "relay", "dns", "internal/wire", "internal/rate", "mpishim", "internal/state", "internal/node", "tun", "shaper"}
 
 // TestEveryDecoderIsFuzzed finds every function that takes bytes or text and is
 // called like a decoder, and wants a fuzz target that reaches it in its package.

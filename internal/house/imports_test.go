@@ -27,6 +27,7 @@ var rooms = []struct {
 	{"tun", []string{"mesh/peer"}},
 	{"dns", []string{"mesh/peer", "dns"}},
 	{"shaper", []string{"mesh/peer"}},
+	{"shaper/share", []string{"mesh/peer"}},
 	{"mpishim", []string{"mesh/peer", "mpishim", "mpi/pmi"}},
 	{"mpi/internal/engine", nil},
 	{"mpi/datatype", nil},

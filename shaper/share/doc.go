@@ -1,0 +1,91 @@
+// Package share divides what a site may send to other sites among its nodes,
+// live: a node that sends alone gets everything, a node that begins to send has
+// its safe share at once, and what is taken is never more than there is, but for
+// an excess that this comment bounds.
+//
+// It exists because a fixed share of B/N wastes what idle nodes leave (GridMPI
+// paces that way). It is a passive state machine: time, events and notices go
+// in, notices and rates come out. It has no clock, no I/O and no goroutines, so
+// the code that runs is the code that is simulated. It neither paces nor
+// measures; who calls it does.
+//
+// # Lending
+//
+// A pool is what the site may send to one other site, B bits per second, or its
+// uplink to all of them. Each of the N nodes that are up owns the safe share
+// S = B/N of each pool and may use it at any time without asking. Whatever a
+// node sends above S it has borrowed from others that do not use theirs:
+//
+//	hungry node            idle node
+//	  want, ask  ─────────▶            every Period while hungry, or at once on a change
+//	             ◀─────────  spare, grant
+//
+// A hungry node tells all others what it wants. Idle ones answer how much of
+// their share they spare and how much of that they lend to it. From what it has
+// heard, each hungry node works out the weighted max–min shares of all who are
+// hungry (each at least S), and asks every lender for its part in proportion to
+// what that one spares. All work out the same from the same notices; but
+// nothing rests on that, since a lender never promises more than it spares.
+//
+// A grant is a lease. It ends a Lease after the *request* left that it answers,
+// by the borrower's own clock: a notice carries the sequence number, which is
+// the time of sending, of the last notice heard from the other side. So however
+// long a grant was under way, copied or held back, it ends no later than a Lease
+// after the lender heard the request, and clocks need not agree. Notices out of
+// order are ignored: each states everything between two nodes.
+//
+// # Why the sum is at most B
+//
+// For a lender i let own be what it keeps for itself, and hold(j) the most that
+// borrower j may believe it was lent: the last grant sent, or a higher one sent
+// before until j has acknowledged the lower one, has itself asked for less, or
+// the lease has ended. A grant is raised only while own + Σ hold(j) ≤ S. A
+// borrower that asks for less uses less from that moment, and takes no raise
+// until the lender has heard so. Hence what is used of i's share, by i and by
+// all borrowers, is at most S whatever notices are lost, late, doubled or out of
+// order, and the sum over all lenders at most N·S = B. (The simulation in
+// machine_test.go checks exactly that at every step.)
+//
+// There is one exception, on purpose: a lender that wakes uses S at once, while
+// its borrowers have still to hear. Until they have, the sum exceeds B by what
+// was lent and is taken back. With d the time a notice takes within the site,
+// processing at both ends included, and lent(i) ≤ B/N, the bytes beyond B are
+//
+//	Σ lent(i) · d  ≤  (N−1)/N · B · d
+//
+// even if all wake in one instant, since a share can be taken back only once
+// before it is lent anew. A notice that is lost is repeated after 1, 2, 4 … ms
+// until it is acknowledged, so k losses in a row cost (2^k−1) ms more, and never
+// more than a Lease in all: the bound of a partition is (N−1)/N · B · Lease.
+// As bytes at a bottleneck with a queue of 64 kB, N = 4:
+//
+//	B           d = 0.3 ms    d = 1 ms    and one notice lost
+//	100 Mb/s        2.8 kB      9.4 kB      18.8 kB
+//	400 Mb/s       11.3 kB     37.5 kB      75.0 kB (d = 0.3 ms: 48.8 kB)
+//
+// What an excess left in the queue drains because an idle lender keeps back
+// 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow the
+// other way without a single notice.
+//
+// Changes of membership and capacity reach the nodes at different times; while
+// views differ the sum may exceed B by the difference of the shares. A notice
+// says how many nodes its sender counts and the highest count heard is used, so
+// a node that has just come lowers the others with its first notice.
+//
+// A member that does not answer (dead and not yet noticed, or too old to know
+// this) costs its own share and no more: the rest is lent by those who answer.
+// A partition returns all to S within a Lease. A node alone has B and says
+// nothing; where nobody wants more than S nobody says anything.
+//
+// # The receiving side
+//
+// The downlink of a site may be too small for all the sites that send to it,
+// each within its own limit (incast; GridMPI's case of B/2N). The nodes of the
+// receiving site count what arrives from each site, tell each other, and where
+// two or more sites fill the downlink, work out the max–min share of each, by
+// its number of sending nodes; each node tells the share to those it hears
+// from. To a sender that is an upper bound of the pool's capacity for CapLease.
+// Idle nodes of the sending site need not know it. Without word there is no such
+// bound: the fallback is the sending side's share, and the receiver lowers it
+// within a round trip and the time to measure.
+package share

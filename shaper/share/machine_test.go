@@ -1,0 +1,373 @@
+package share
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const mbit = 1_000_000
+
+func TestAloneHasEverythingAndSaysNothing(t *testing.T) {
+	s := newSite(t, 1, 1, map[Site]int64{"b": 100 * mbit})
+	s.want(0, "b", 1000*mbit)
+	s.run(time.Second)
+	if got := s.nodes[0].Rate("b"); got != 100*mbit {
+		t.Errorf("rate %d, want all of 100 Mb/s", got)
+	}
+	if s.sent != 0 || s.wakes[0] != 0 {
+		t.Errorf("%d notices and a wake at %v from a node alone", s.sent, s.wakes[0])
+	}
+}
+
+func TestNoLimit(t *testing.T) {
+	s := newSite(t, 3, 1, map[Site]int64{"b": 0})
+	s.want(0, "b", 1000*mbit)
+	s.run(time.Second)
+	if got := s.nodes[0].Rate("b"); got != 0 || s.sent != 0 {
+		t.Errorf("rate %d after %d notices, want no limit and silence", got, s.sent)
+	}
+}
+
+// TestLoneSender: all of the link within 20 ms, at sites of all sizes.
+func TestLoneSender(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 8, 16, 32} {
+		for _, d := range []time.Duration{50 * time.Microsecond, 300 * time.Microsecond, ms} {
+			t.Run(fmt.Sprintf("%d nodes %v", n, d), func(t *testing.T) {
+				b := int64(100 * mbit)
+				s := newSite(t, n, 1, map[Site]int64{"b": b})
+				s.delay = func() time.Duration { return d }
+				s.run(30 * ms)
+				if s.sent != 0 {
+					t.Fatalf("%d notices while nobody sends", s.sent)
+				}
+				s.want(0, "b", b)
+				if got := s.nodes[0].Rate("b"); got != b/int64(n) {
+					t.Errorf("at once %d, want the safe share %d", got, b/int64(n))
+				}
+				s.run(s.now + 2*d + ms)
+				if got := s.nodes[0].Rate("b"); got < b*95/100 {
+					t.Errorf("after a round trip %.3f of the link, want 0.95", float64(got)/float64(b))
+				}
+				for range 100 {
+					s.run(s.now + 7*ms)
+					if got := s.nodes[0].Rate("b"); got < b*95/100 {
+						t.Fatalf("at %v %.3f of the link", s.now, float64(got)/float64(b))
+					}
+				}
+				s.want(0, "b", 0)
+				s.run(s.now + 200*ms)
+				before := s.sent
+				s.run(s.now + 10*time.Second)
+				if s.sent != before {
+					t.Errorf("%d notices after the end", s.sent-before)
+				}
+			})
+		}
+	}
+}
+
+// TestNewSender: the others come down within a notice's delay.
+func TestNewSender(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	s.delay = func() time.Duration { return 300 * time.Microsecond }
+	s.want(0, "b", b)
+	s.run(20 * ms)
+	for i := 1; i < 4; i++ {
+		s.want(i, "b", b)
+	}
+	if got := s.nodes[1].Rate("b"); got != b/4 {
+		t.Errorf("a new sender has %d at once, want %d", got, b/4)
+	}
+	s.run(s.now + 301*time.Microsecond)
+	if got := s.nodes[0].Rate("b"); got > b/4 {
+		t.Errorf("after a notice's delay the first still has %d", got)
+	}
+	s.run(s.now + 50*ms)
+	// The package comment's bound: 3/4 · 100 Mb/s · 0.3 ms = 2.8 kB.
+	if got := s.excess["b"]; got > 0.75*b/8*0.0003 {
+		t.Errorf("%.0f bytes beyond the capacity, want at most %.0f", got, 0.75*b/8*0.0003)
+	}
+	for i := range 4 {
+		if got := s.nodes[i].Rate("b"); got != b/4 {
+			t.Errorf("node %d has %d, want %d", i, got, b/4)
+		}
+	}
+}
+
+// TestIdleShareIsUsed: what a node leaves, others have within 20 ms.
+func TestIdleShareIsUsed(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	for i := range 4 {
+		s.want(i, "b", b)
+	}
+	s.run(100 * ms)
+	s.want(2, "b", 0)
+	s.want(3, "b", 0)
+	s.run(s.now + 20*ms)
+	for i := range 2 {
+		if got := s.nodes[i].Rate("b"); got < b*47/100 {
+			t.Errorf("node %d has %d of %d, want half", i, got, int64(b))
+		}
+	}
+}
+
+// TestMaxMin: shares are within 10 % of weighted max–min 50 ms after a change.
+func TestMaxMin(t *testing.T) {
+	const b = 120 * mbit
+	for name, c := range map[string]struct {
+		nodes   int
+		wants   []int64 // 0: idle
+		weights []int
+		shares  []int64
+	}{
+		"two of four":           {4, []int64{b, b}, []int{1, 1}, []int64{60 * mbit, 60 * mbit}},
+		"one wants little":      {4, []int64{b, b, 12 * mbit}, []int{1, 1, 1}, []int64{54 * mbit, 54 * mbit, 12 * mbit}},
+		"one wants some":        {4, []int64{b, 40 * mbit}, []int{1, 1}, []int64{80 * mbit, 40 * mbit}},
+		"weights":               {4, []int64{b, b}, []int{1, 2}, []int64{40 * mbit, 80 * mbit}},
+		"weights above a floor": {4, []int64{b, b}, []int{1, 9}, []int64{30 * mbit, 90 * mbit}},
+		"weights of three":      {8, []int64{b, b, b}, []int{1, 2, 3}, []int64{20 * mbit, 40 * mbit, 60 * mbit}},
+		"all":                   {4, []int64{b, b, b, b}, []int{1, 1, 1, 5}, []int64{30 * mbit, 30 * mbit, 30 * mbit, 30 * mbit}},
+		"sixteen of 32": {32, []int64{b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b},
+			[]int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, []int64{7.5 * mbit}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, c.nodes, 1, map[Site]int64{"b": b})
+			s.delay = func() time.Duration { return ms/2 + upTo(s.rng, ms/2) }
+			s.want(c.nodes-1, "b", b) // somebody has it all, then ends
+			s.run(100 * ms)
+			s.want(c.nodes-1, "b", 0)
+			for i, w := range c.wants {
+				s.weight[i] = c.weights[i]
+				s.want(i, "b", w)
+			}
+			s.run(s.now + 50*ms)
+			for i := range c.wants {
+				want := c.shares[min(i, len(c.shares)-1)]
+				if got := s.use(i, "b"); got < want*9/10 || got > want*11/10 {
+					t.Errorf("node %d sends %.2f Mb/s, want %.2f", i, float64(got)/mbit, float64(want)/mbit)
+				}
+			}
+		})
+	}
+}
+
+// TestDeadMember: one that does not answer costs its own share only.
+func TestDeadMember(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	s.up[3] = false // the directory still says otherwise
+	s.want(0, "b", b)
+	s.run(50 * ms)
+	if got := s.nodes[0].Rate("b"); got < 73*mbit || got > 75*mbit {
+		t.Errorf("beside a dead member %.1f Mb/s, want 75 less the reserve", float64(got)/mbit)
+	}
+	s.members() // now it knows
+	s.run(s.now + 50*ms)
+	if got := s.nodes[0].Rate("b"); got < 95*mbit {
+		t.Errorf("once it is known to be down %.1f Mb/s", float64(got)/mbit)
+	}
+}
+
+// TestPartition: everyone is back at the safe share within a lease, and all is
+// well after it.
+func TestPartition(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	s.want(0, "b", b)
+	s.run(103 * ms)
+	s.cut = []int{0, 1, 2, 3}
+	s.run(s.now + Lease)
+	if got := s.nodes[0].Rate("b"); got != b/4 {
+		t.Errorf("a lease after the partition %d, want %d", got, b/4)
+	}
+	s.run(s.now + 100*ms)
+	s.cut = []int{0, 0, 0, 0}
+	s.run(s.now + 20*ms)
+	if got := s.nodes[0].Rate("b"); got < b*95/100 {
+		t.Errorf("20 ms after it has healed %d", got)
+	}
+}
+
+// TestUplink: the uplink is shared over all destinations.
+func TestUplink(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"": b, "x": 80 * mbit, "y": 0})
+	s.want(0, "x", b)
+	s.run(20 * ms)
+	if up, x := s.nodes[0].Rate(""), s.nodes[0].Rate("x"); up < 76*mbit || x < 76*mbit {
+		t.Errorf("alone towards x: uplink %d, link %d", up, x)
+	}
+	s.want(1, "y", b)
+	s.run(s.now + 50*ms)
+	for i := range 2 {
+		if up := s.nodes[i].Rate(""); up < 45*mbit || up > 55*mbit {
+			t.Errorf("node %d has %d of the uplink, want half", i, up)
+		}
+	}
+	if y := s.nodes[1].Rate("y"); y != 0 {
+		t.Errorf("a link without limit has %d", y)
+	}
+}
+
+// TestRestart: a node that starts anew is not taken for its earlier life.
+func TestRestart(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 3, 1, map[Site]int64{"b": b})
+	s.want(0, "b", b)
+	s.run(50 * ms)
+	m := New(nodeID(0), Config{Start: 1_000_000_000})
+	m.Capacity(s.now, "b", b)
+	m.Members(s.now, s.alive())
+	s.nodes[0] = m
+	if got := m.Rate("b"); got != b/3 {
+		t.Errorf("a fresh node has %d, want %d", got, b/3)
+	}
+	s.want(0, "b", b)
+	s.run(s.now + 20*ms)
+	if got := m.Rate("b"); got < b*95/100 {
+		t.Errorf("20 ms after a restart %d", got)
+	}
+}
+
+// TestNewMemberLowersOthers: a node that has come and is not in all directories
+// yet makes those who hear it count it.
+func TestNewMemberLowersOthers(t *testing.T) {
+	const b = 120 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	three := s.alive()[:3]
+	s.nodes[0].Members(0, three)
+	s.want(0, "b", b)
+	s.run(10 * ms)
+	if got := s.nodes[0].safeOf("b"); got != b/4 {
+		t.Errorf("safe share %d after a notice from one who counts four, want %d", got, b/4)
+	}
+}
+
+func (m *Machine) safeOf(to Site) int64 { return m.bySite[to].safe }
+
+// TestLossRecall: with notices lost, what a lender takes back is given up.
+func TestLossRecall(t *testing.T) {
+	const b = 100 * mbit
+	worst := 0.0
+	for seed := range uint64(200) {
+		s := newSite(t, 4, seed, map[Site]int64{"b": b})
+		s.delay = func() time.Duration { return 300 * time.Microsecond }
+		s.loss, s.strict = 0.2, Lease
+		s.want(0, "b", b)
+		s.run(50 * ms)
+		for i := 1; i < 4; i++ {
+			s.want(i, "b", b)
+		}
+		s.run(s.now + 60*ms)
+		worst = max(worst, s.excess["b"])
+	}
+	t.Logf("most bytes in excess: %.0f", worst)
+	if worst > 0.75*b/8*Lease.Seconds() {
+		t.Errorf("%.0f bytes in excess, more than a lease allows", worst)
+	}
+}
+
+// TestRandom plays random sites; check stands in at every event.
+func TestRandom(t *testing.T) {
+	runs := uint64(1_000)
+	if testing.Short() {
+		runs = 500
+	}
+	for seed := range runs {
+		randomRun(t, seed)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func randomRun(t *testing.T, seed uint64) *site {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	n := 1 + rng.IntN(8)
+	if seed%100 == 99 {
+		n = 32
+	}
+	b := int64(10*mbit + rng.IntN(1000)*mbit)
+	caps := map[Site]int64{"b": b, "c": b / 2}
+	if seed%3 == 0 {
+		caps[""] = b
+	}
+	s := newSite(t, n, seed, caps)
+	base := 50*time.Microsecond + upTo(rng, 5*ms)
+	s.delay = func() time.Duration { return base/2 + upTo(s.rng, base) } // reorders
+	if seed%2 == 0 {
+		s.loss, s.double = rng.Float64()*0.2, rng.Float64()*0.2
+	}
+	for range 12 {
+		s.upset(rng)
+		s.run(s.now + upTo(rng, 15*ms))
+	}
+	return s
+}
+
+// upset changes something.
+func (s *site) upset(rng *rand.Rand) {
+	i := rng.IntN(len(s.nodes))
+	to := Site([]string{"b", "c"}[rng.IntN(2)])
+	switch rng.IntN(12) {
+	case 0:
+		s.cut[i] = 1 - s.cut[i]
+	case 1, 2, 3:
+		s.want(i, to, 0)
+	case 4:
+		s.weight[i] = 1 + rng.IntN(5)
+	case 5, 6, 7:
+		s.want(i, to, rng.Int64N(s.caps[to]))
+	default:
+		s.want(i, to, s.caps[to])
+	}
+}
+
+// TestChurn: nodes die and come, and are noticed late; no sum is checked while
+// views differ, but once they agree it must hold again, a lease later.
+func TestChurn(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		s := newSite(t, 6, seed, map[Site]int64{"b": 100 * mbit, "c": 30 * mbit})
+		for range 20 {
+			i := rng.IntN(6)
+			s.up[i] = !s.up[i]
+			if s.up[i] {
+				s.nodes[i] = New(nodeID(i), Config{Start: uint64(s.now/time.Microsecond) + 1_000_000})
+				s.wakes[i] = 0
+				clear(s.wants[i])
+				for _, to := range sites(s.caps) {
+					s.nodes[i].Capacity(s.now, to, s.caps[to])
+				}
+			}
+			s.calm = s.now + 10*ms + Lease + 5*ms
+			for j := range s.nodes {
+				s.at(s.now+upTo(rng, 10*ms), func() {
+					s.nodes[j].Members(s.now, s.alive())
+					s.step(j)
+				})
+			}
+			for range 5 {
+				s.upset(rng)
+				s.run(s.now + upTo(rng, 20*ms))
+			}
+			clear(s.cut)
+		}
+		if s.most["b"] > 2*100*mbit {
+			t.Fatalf("seed %d: %d in use, more than twice the capacity", seed, s.most["b"])
+		}
+	}
+}
+
+func TestDeterministic(t *testing.T) {
+	for seed := range uint64(20) {
+		a, b := randomRun(t, seed), randomRun(t, seed)
+		if a.sent != b.sent || a.bytes != b.bytes || a.excess["b"] != b.excess["b"] || a.total("b") != b.total("b") {
+			t.Fatalf("seed %d: %d notices, %v and %d notices, %v", seed, a.sent, a.excess, b.sent, b.excess)
+		}
+	}
+}
