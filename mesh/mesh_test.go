@@ -34,6 +34,7 @@ func newPipeTUN() *pipeTUN {
 }
 
 func (p *pipeTUN) File() *os.File { return nil }
+func (p *pipeTUN) Interrupt()     {}
 func (p *pipeTUN) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	select {
 	case pkt := <-p.out:

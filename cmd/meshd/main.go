@@ -116,6 +116,7 @@ type runCmd struct {
 	Listen    string `placeholder:"[:]PORT" help:"UDP port (a hub's TCP port too; default: the advertised one, else 51820)."`
 	PortRange string `placeholder:"A-B" help:"Take the first free UDP port of this range instead."`
 	TUN       string `name:"tun" default:"mesh0" help:"Name of the network interface."`
+	Pace      string `enum:"live,static,off" default:"live" help:"How to share the declared links of this site with its other nodes: live (what idle ones leave is lent to those that send), static (equal shares), off (nothing is paced)."`
 	Verbose   bool   `short:"v" help:"Log debugging detail."`
 }
 
@@ -142,7 +143,7 @@ func (c *runCmd) Run() error {
 		}
 		cancel()
 	}()
-	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Log: log, Keep: keep,
+	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Pace: node.Pace(c.Pace), Log: log, Keep: keep,
 		Ready: func(*node.Node) {
 			log.Info("ready")
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
+	"github.com/meshmpi/meshmpi/shaper/hint"
 	"github.com/meshmpi/meshmpi/tun"
 	"golang.org/x/sync/errgroup"
 )
@@ -45,6 +46,7 @@ type Config struct {
 	// in place of a TUN, no names for the host, no remote commands, and any free
 	// UDP port unless Ports says otherwise. It needs no privilege.
 	Userspace bool
+	Pace      Pace // how it shares its site's links; "": PaceLive
 	Log       *slog.Logger
 	Ready     func(*Node)     // called once everything runs; may be nil
 	Keep      <-chan struct{} // when closed before ctx ends, host set-up and running sessions are left for a successor
@@ -148,6 +150,9 @@ type daemon struct {
 	door   *door    // the local socket
 	jobs   *jobSide // where ranks meet
 	limits limits
+	pacing *pacing      // nil: nothing is paced
+	shares liveShares   // nil: shares are fixed
+	hints  *hint.Server // programs' pages; nil: there are none
 
 	port      uint16 // UDP
 	group     *errgroup.Group
@@ -229,6 +234,9 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.startSaver()
 	d.loadCache()
+	if err := d.startPacing(); err != nil {
+		return err
+	}
 	d.loadLimits()
 	d.links = newLinks(d, sock)
 	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }}

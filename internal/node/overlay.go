@@ -95,7 +95,7 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 	if d.hub != nil {
 		sock.Forward(d.hub.relay)
 	}
-	m, err := mesh.New(mesh.Config{
+	cfg := mesh.Config{
 		Network: d.id.network, Self: d.id.self, WGKey: d.id.keys.WG, Socket: sock, TUN: d.host.Device(),
 		Directory: d.dir, Finder: finder, Post: d.links.post, Log: d.log,
 		PathMTU: func(n peer.Node, mtu int) {
@@ -109,7 +109,11 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 		PathChanged: func(n peer.Node, i peer.PathInfo) {
 			d.events.emit("path", n.Name, fmt.Sprintf("%s %s", i.Kind, i.Remote))
 		},
-	})
+	}
+	if d.pacing != nil {
+		cfg.Pacer = d.pacing
+	}
+	m, err := mesh.New(cfg)
 	if err != nil {
 		return err
 	}
