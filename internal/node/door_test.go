@@ -105,6 +105,8 @@ func TestRequests(t *testing.T) {
 		{"GET", "/v2/status", "", 404, "knows no GET /v2/status"},
 		{"GET", "/v1/tokens", "", 409, "not a hub"},
 		{"POST", "/v1/tokens", "{", 409, "not a hub"},
+		{"POST", "/v1/sites", "{", 409, "not a hub"},
+		{"POST", "/v1/links", "{", 409, "not a hub"},
 		{"POST", "/v1/ticket", "{", 400, "the request's body"},
 		{"POST", "/v1/ticket", `{"host":"nobody"}`, 400, "no node \\\"nobody\\\""},
 		{"POST", "/v1/ticket", `{"host":"a1","key":"rubbish"}`, 400, "no SSH public key"},

@@ -68,3 +68,18 @@ func TestApply(t *testing.T) {
 		t.Errorf("after full and Down: %+v", all)
 	}
 }
+
+func TestInSite(t *testing.T) {
+	var d Directory
+	if up, all := d.InSite("x"); up != 0 || all != 0 {
+		t.Errorf("an empty directory counts %d of %d", up, all)
+	}
+	down, revoked := record(2, "b", "x"), record(3, "c", "x")
+	down.Up, revoked.Revoked = false, true
+	d.Apply(true, []peer.Record{record(1, "a", "x"), down, revoked, record(4, "d", "y")})
+	for site, want := range map[string][2]int{"x": {1, 2}, "y": {1, 1}, "z": {0, 0}} {
+		if up, all := d.InSite(site); up != want[0] || all != want[1] {
+			t.Errorf("InSite(%q) = %d of %d, want %v", site, up, all, want)
+		}
+	}
+}
