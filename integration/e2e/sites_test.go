@@ -56,6 +56,13 @@ func TestSiteLimits(t *testing.T) {
 	want.Sites = want.Sites[:3]
 	want.Sites[0].Down = 300e6
 	await("b1", want)
+	err := deploy.Until(ctx, 5*time.Second, "b1 has saved the limits", func() (bool, error) { // at most one write a second
+		code, _, _ := try(ctx, t, n, "b1", "grep -q 300000000 /var/lib/meshd/limits.json")
+		return code == 0, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 	n.Kill("hub")
 	n.Kill("b1")
 	if err := n.Run(ctx, "b1"); err != nil {
