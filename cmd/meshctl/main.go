@@ -27,6 +27,7 @@ type commands struct {
 	Token  tokenCmd  `cmd:"" help:"Make, list and revoke tokens (on a hub)."`
 	Node   nodeCmd   `cmd:"" help:"Revoke and remove nodes (on a hub)."`
 	Site   siteCmd   `cmd:"" help:"List sites; declare what their links carry (on a hub)."`
+	Shape  shapeCmd  `cmd:"" help:"Show, or set, how fast this node sends to other sites."`
 }
 
 // deps is what commands work with.

@@ -42,6 +42,7 @@ func All() []Benchmark {
 		{"netpipe", "NetPIPE over Open MPI", netpipe},
 		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
+		{"matb", "all-to-all over a narrow link, paced and not", matb},
 	}
 }
 
@@ -99,6 +100,12 @@ func pick[T any](e *Env, full, quick T) T {
 // up builds a lab under the working directory and brings meshmpi up on it. What
 // the daemons logged stays there when something fails.
 func (e *Env) up(ctx context.Context, name string, cfg lab.Config) (*deploy.Network, error) {
+	return e.upWith(ctx, name, cfg, deploy.Options{})
+}
+
+// upWith is up with options; the binaries are e's, and root may start programs.
+func (e *Env) upWith(ctx context.Context, name string, cfg lab.Config, opt deploy.Options) (*deploy.Network, error) {
+	opt.Bin, opt.InitArgs = e.Bin, append(opt.InitArgs, "--allow-root-exec")
 	cfg.Dir = filepath.Join(e.Work, name)
 	cfg.Log = slog.New(slog.DiscardHandler)
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
@@ -108,7 +115,7 @@ func (e *Env) up(ctx context.Context, name string, cfg lab.Config) (*deploy.Netw
 	if err != nil {
 		return nil, err
 	}
-	n, err := deploy.Up(ctx, l, deploy.Options{Bin: e.Bin, InitArgs: []string{"--allow-root-exec"}})
+	n, err := deploy.Up(ctx, l, opt)
 	if err != nil {
 		_ = l.Close() // the first error tells more
 		return nil, fmt.Errorf("%w; the daemons' logs are in %s/*/", err, cfg.Dir)

@@ -21,12 +21,15 @@ type pacing struct {
 	mu     sync.Mutex // guards the rest
 	links  map[string]*pacedLink
 	uplink int64
+	nodes  int // that share this site's links
 }
 
 // pacedLink is the way to another site.
 type pacedLink struct {
 	*shaper.Link
-	rate int64 // set last
+	share
+	now int64 // the rate that the link was given last
+	why string
 }
 
 // Pace says how a node shares the links of its site.
@@ -72,15 +75,22 @@ func (p *pacing) Flow(n peer.Node, send func(pkts [][]byte)) peer.Flow {
 	if n.Site == p.d.id.self.Site {
 		return nil
 	}
-	p.mu.Lock()
-	l := p.links[n.Site]
-	if l == nil {
-		l = &pacedLink{Link: p.shaper.Link(n.Site)}
-		p.links[n.Site] = l
-	}
-	p.mu.Unlock()
+	l := p.link(n.Site, func(*pacedLink) {})
 	p.changed()
 	return l.Flow(n.ID, send)
+}
+
+// link returns the link to a site, made at first use, after do.
+func (p *pacing) link(site string, do func(*pacedLink)) *shaper.Link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[site]
+	if l == nil {
+		l = &pacedLink{Link: p.shaper.Link(site)}
+		p.links[site] = l
+	}
+	do(l)
+	return l.Link
 }
 
 // Take implements peer.Pacer.
@@ -114,28 +124,39 @@ func (p *pacing) changed() {
 	if d.hints != nil {
 		asked = d.hints.Strictest()
 	}
-	nodes, _ := d.siteNodes(own)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.nodes = d.sharers()
 	for site, l := range p.links {
-		s := share{whole: d.limits.between(own, site), nodes: nodes, asked: asked}
+		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
 		if d.shares != nil {
-			s.live = d.shares.rate(site)
+			l.live = d.shares.rate(site)
 		}
-		if r := s.rate(); r != l.rate {
-			l.rate = r
+		r, why := l.share.rate()
+		if l.why = why; r != l.now {
+			l.now = r
 			l.SetRate(shaper.Rate(r))
 		}
 	}
 	up, _ := d.limits.of(own)
-	s := share{whole: up, nodes: nodes}
+	s := share{whole: up, nodes: p.nodes}
 	if d.shares != nil {
 		s.live = d.shares.rate("")
 	}
-	if r := s.rate(); r != p.uplink {
+	if r, _ := s.rate(); r != p.uplink {
 		p.uplink = r
 		p.shaper.SetUplink(shaper.Rate(r))
 	}
+}
+
+// sharers counts the nodes that share this site's links: those that are up, or all
+// while no hub tells which are.
+func (d *daemon) sharers() int {
+	up, all := d.siteNodes(d.id.self.Site)
+	if d.links != nil && d.links.connected() {
+		return up
+	}
+	return all
 }
 
 // share is what decides over a node's rate on a link that its site shares, in bits
@@ -143,28 +164,38 @@ func (p *pacing) changed() {
 type share struct {
 	whole int64 // the limit of all nodes together; 0: none is known
 	nodes int   // of the site that are up
+	set   int64 // by an administrator, over everything; 0: nothing
 	live  int64 // what the others leave to this node; 0: they have not said
 	asked hint.Request
 }
 
-// rate returns what the node may send, 0 for as much as it can. What a program has
-// set counts before everything. An all-to-all and a pattern say how many will send
-// at once before they do, but not that nobody else does.
-func (s share) rate() int64 {
+// fair is an equal share.
+func (s share) fair() int64 {
+	if s.whole == 0 {
+		return 0
+	}
+	return max(s.whole/int64(max(s.nodes, 1)), 1)
+}
+
+// rate returns what the node may send, 0 for as much as it can, and why. What a
+// program has set counts before what is shared. An all-to-all and a pattern say how
+// many will send at once before they do, but not that nobody else does.
+func (s share) rate() (bits int64, why string) {
 	asked := s.asked.Rate(s.whole)
-	if s.asked.MATB > 0 || s.whole == 0 {
-		return asked
-	}
-	fair := max(s.whole/int64(max(s.nodes, 1)), 1)
-	r := fair
 	switch {
-	case s.live > 0:
-		r = max(s.live, fair)
-		if asked > 0 {
-			r = min(r, asked)
+	case s.set > 0:
+		return s.set, "set"
+	case s.asked.MATB > 0:
+		return asked, "program's MATB"
+	case s.whole == 0:
+		return 0, "no limit"
+	case asked > 0 && (s.live == 0 || asked < max(s.live, s.fair())):
+		if s.asked.Hosts > 0 {
+			return asked, s.asked.Op.String()
 		}
-	case asked > 0:
-		r = asked
+		return asked, "pattern"
+	case s.live > s.fair():
+		return s.live, "lent by others"
 	}
-	return r
+	return s.fair(), "equal share"
 }

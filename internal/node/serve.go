@@ -85,6 +85,8 @@ func (d *daemon) routes() http.Handler {
 		"POST /v1/ping":                d.postPing,
 		"GET /v1/env":                  d.getEnv,
 		"GET /v1/sites":                d.getSites,
+		"GET /v1/shape":                d.getShape,
+		"POST /v1/shape":               d.postShape,
 		"POST /v1/ticket":              d.postTicket,
 		"PUT /v1/jobs/{key}":           d.jobs.fromRank,
 		"GET /v1/jobs/{key}":           d.jobs.fromRank,

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/internal/rate"
+)
+
+type shapeCmd struct {
+	Show  shapeShowCmd  `cmd:"" default:"1" help:"Show rates, shares, queues, marks and drops (the default)."`
+	Set   shapeSetCmd   `cmd:"" help:"Set what this node sends to a site, until taken back or meshd ends."`
+	Clear shapeClearCmd `cmd:"" help:"Take that back."`
+}
+
+type shapeShowCmd struct{}
+
+func (c *shapeShowCmd) Run(d *deps) error {
+	r, err := d.client.Shape(d.ctx)
+	if err != nil {
+		return err
+	}
+	return d.show(r, func(p *printer) { printShape(p, r) })
+}
+
+type shapeSetCmd struct {
+	Site string `arg:"" help:"The site sent to."`
+	Rate bits   `arg:"" help:"At most: 100Mb/s, 2.5G, 12.5MB/s."`
+}
+
+func (c *shapeSetCmd) Run(d *deps) error { return d.setShape(c.Site, int64(c.Rate)) }
+
+type shapeClearCmd struct {
+	Site string `arg:"" help:"The site."`
+}
+
+func (c *shapeClearCmd) Run(d *deps) error { return d.setShape(c.Site, 0) }
+
+func (d *deps) setShape(site string, bits int64) error {
+	r, err := d.client.SetShape(d.ctx, api.ShapeRequest{Site: site, Rate: bits})
+	if err != nil {
+		return err
+	}
+	return d.show(r, func(p *printer) { printShape(p, r) })
+}
+
+func printShape(p *printer, r api.ShapeReply) {
+	if r.Mode == "off" {
+		p.line("nothing is paced: meshd runs with --pace off")
+		return
+	}
+	p.line("shares are %s; %s here", r.Mode, count(r.Nodes, "node"))
+	if r.Uplink > 0 {
+		p.line("to all sites together this node may send %s", rate.Format(r.Uplink))
+	}
+	p.line("")
+	p.row("SITE", "ALL NODES", "SHARE", "RATE", "BECAUSE", "WAITING", "SENT", "MARKED", "DROPPED")
+	for _, l := range r.Links {
+		p.row(l.Site, rateCell(l.Whole), rateCell(l.Share), rateCell(l.Rate), l.Why, bytesCell(uint64(l.Waiting+l.Queued)), bytesCell(l.Sent), l.Marked, l.Dropped)
+	}
+	p.line("")
+	p.row("NODE", "SITE", "PACKETS WAITING", "SENT", "MARKED", "DROPPED", "LONGEST WAIT")
+	for _, l := range r.Links {
+		for _, n := range l.Peers {
+			p.row(n.Node, l.Site, n.Waiting+n.Queued, bytesCell(n.Sent), n.Marked, n.Dropped, (time.Duration(n.WorstWait+n.WorstQueue) * time.Microsecond).String())
+		}
+	}
+	if len(r.Programs) == 0 {
+		return
+	}
+	p.line("")
+	p.row("PROGRAM", "USER", "DOES", "HOSTS HERE", "MATB", "TOLD OF")
+	for _, g := range r.Programs {
+		p.row(g.PID, g.UID, g.Op, g.Hosts, rateCell(g.MATB), count(int(g.Entered), "operation"))
+	}
+}
+
+// count says how many there are of something.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// bytesCell says a number of bytes in two or three digits.
+func bytesCell(n uint64) string {
+	v, unit := float64(n), 0
+	for units := "kMGTPE"; v >= 1000 && unit < len(units); unit++ {
+		v /= 1000
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %cB", v, "kMGTPE"[unit-1])
+}
