@@ -49,15 +49,28 @@ func (l *lock) lock() {
 	}
 }
 
-// lockAsThread is for the pacing thread, which may have taken the holder's
-// processor and then must leave it for a moment.
+// lockAsThread is for the pacing thread. It may have taken the processor of the
+// system from the lock's holder, and then must leave it for a moment; or Go's,
+// when the world stops just then, and must let it stop.
 func (l *lock) lockAsThread() {
 	for i := 0; !l.mu.TryLock(); i++ {
-		if i >= 100 {
-			ts := unix.NsecToTimespec(int64(10 * time.Microsecond))
-			_, _, _ = syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+		switch {
+		case i < 100:
+		case i < 120:
+			nap()
+		default:
+			runtime.Gosched()
 		}
 	}
+}
+
+// nap sleeps for 10 µs and keeps Go's processor. It is not inlined because
+// entering a function is where Go can stop a goroutine.
+//
+//go:noinline
+func nap() {
+	ts := unix.NsecToTimespec(int64(10 * time.Microsecond))
+	_, _, _ = syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
 func (l *lock) unlock() { l.mu.Unlock() }
@@ -144,7 +157,10 @@ func (t *thread) wait(word uint32, until *unix.Timespec) {
 		futexWaitBitset|futexPrivate, uintptr(word), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)
 }
 
-// waitRaw sleeps and keeps the processor.
+// waitRaw sleeps and keeps the processor, unless a signal says that Go wants to
+// stop the goroutine, which it can where a function is entered.
+//
+//go:noinline
 func (t *thread) waitRaw(word uint32, until *unix.Timespec) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
 		futexWaitBitset|futexPrivate, uintptr(word), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)

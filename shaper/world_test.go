@@ -31,7 +31,6 @@ type world struct {
 	log   []departure
 	late  func() int64 // how late the thread is, each time
 	sent  map[*Flow]uint64
-	reads func(pkt []byte) // what becomes of packets that are taken or admitted; nil: sealed at once
 	buf   [][]byte
 	sizes []int
 }
