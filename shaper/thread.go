@@ -118,15 +118,19 @@ func (t *thread) run() {
 	defer close(t.ended)
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and its priority with it
 	hurry(t.s.cfg.Log)
-	for !t.quit.Load() {
+	for traffic := false; !t.quit.Load(); {
+		if traffic {
+			t.s.poll(t.s.clock.now())
+		}
 		word, due := t.s.pass()
 		t.sleep(word, due)
+		traffic = due != never
 	}
 }
 
 // sleep returns at the time due, or soon after the word has changed.
 func (t *thread) sleep(word uint32, due int64) {
-	for t.word.Load() == word {
+	for t.word.Load() == word && !t.quit.Load() {
 		now := t.s.clock.now()
 		switch left := due - now; {
 		case due == never:
@@ -169,7 +173,6 @@ func (t *thread) waitRaw(word uint32, until *unix.Timespec) {
 // pass sends all that is due and returns when the next is, with the word to
 // sleep on until then.
 func (s *Shaper) pass() (word uint32, due int64) {
-	s.poll(s.clock.now())
 	s.mu.lockAsThread()
 	s.thread.until = 0
 	for {
