@@ -19,8 +19,11 @@ type Plan struct {
 	Root     bool     // we are root
 	Environ  []string // ours, os.Environ()
 	Verbose  bool
-	Tag      bool // lines of output begin with "[RANK] "
-	FT       bool // a rank's death is an event to the others and does not end the job (Go only)
+	Tag      bool   // lines of output begin with "[RANK] "
+	FT       bool   // a rank's death is an event to the others and does not end the job (Go only)
+	NoHints  bool   // ranks tell the pacer nothing
+	MATB     int64  // what each node may send to other sites, bits per second; 0: as the network says
+	Pattern  string // the job's communication pattern, see CheckPattern; "": not known
 }
 
 // Command is a launcher's command line and environment.
@@ -77,14 +80,14 @@ func (p Plan) own() []string {
 	if p.MustWdir {
 		env = append(env, varMust+"=1")
 	}
-	return env
+	return append(env, p.hintVariables()...)
 }
 
 // environ is what the launcher itself gets. It must have no variables of one node
 // to hand on to others, nor those of a launcher that has started meshrun.
 func (p Plan) environ(more ...string) []string {
 	env := p.Environ
-	for _, name := range []string{varNode, varSite, varAddress, "PMI_FD", "PMI_SPAWNED"} {
+	for _, name := range []string{varNode, varSite, varAddress, varRanks, varLibrary, "PMI_FD", "PMI_SPAWNED"} {
 		env = unsetenv(env, name)
 	}
 	path := ""
@@ -106,9 +109,11 @@ func (p Plan) environ(more ...string) []string {
 	return env
 }
 
-// goSettings are the variables that configure package mpi. Others that begin with
-// MESH_ are a node's own.
-func goSettings() []string { return []string{"MESH_NO_SHM", "MESH_EAGER_LIMIT", "MESH_LINKS"} }
+// settings are the variables that configure package mpi, and those of a job's hints.
+// Others that begin with MESH_ are a node's own.
+func settings() []string {
+	return []string{"MESH_NO_SHM", "MESH_EAGER_LIMIT", "MESH_LINKS", varHints, varRanks, varMATB, varPattern}
+}
 
 // exported are the names that ranks elsewhere must get: ours, -x's, and what
 // configures an MPI or its transports.
@@ -125,7 +130,7 @@ func (p Plan) exported(env []string) []string {
 	}
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(goSettings(), name) {
+		if slices.Contains(settings(), name) {
 			add(name)
 		}
 		for _, prefix := range []string{"MESHRUN_", "UCX_", "FI_", "MPIR_CVAR_", "I_MPI_", "OMP_"} {

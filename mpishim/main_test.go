@@ -44,9 +44,9 @@ func agentMain(args []string) int {
 	last := c.Host[strings.LastIndexByte(c.Host, '.')+1:]
 	tmp := filepath.Join(os.Getenv("TEST_BIN"), "tmp"+last) // daemons of one machine would share it
 	os.Mkdir(tmp, 0o700)
-	cmd := osexec.Command("/bin/sh", "-c", c.Command)
+	cmd := osexec.Command("/bin/sh", "-c", AgentCommand(c.Command))
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + filepath.Dir(os.Args[0]) + ":/usr/bin:/bin", "HOME=/", "MESH_NODE=n" + last, "MESH_SITE=s" + last, "MESH_BIN=" + os.Getenv("TEST_BIN"), "TEST_BIN=" + os.Getenv("TEST_BIN"), "GORACE=" + os.Getenv("GORACE"), "TMPDIR=" + tmp}
+	cmd.Env = []string{"PATH=" + filepath.Dir(os.Args[0]) + ":/usr/bin:/bin", "HOME=/", "MESH_NODE=n" + last, "MESH_SITE=s" + last, "MESH_BIN=" + os.Getenv("TEST_BIN"), "MESH_STATE=" + os.Getenv("TEST_BIN"), "TEST_BIN=" + os.Getenv("TEST_BIN"), "GORACE=" + os.Getenv("GORACE"), "TMPDIR=" + tmp}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Run(); err != nil {

@@ -71,6 +71,7 @@ type App struct {
 
 // Exit codes of a job whose program did not decide itself (DESIGN §2).
 const (
+	CodeUsage     = 2
 	CodeFailed    = 125
 	CodeCannotRun = 126
 	CodeNotFound  = 127

@@ -45,6 +45,9 @@ func RunRank(args []string) int {
 	if err := prepareRank(); err != nil {
 		return sayRank(label, CodeFailed, err.Error())
 	}
+	if note := addLibrary(); note != "" {
+		fmt.Fprintln(os.Stderr, note)
+	}
 	path, err := rankProgram(args[0])
 	if err != nil {
 		code, what := cannotRun(err)

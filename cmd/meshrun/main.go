@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/internal/rate"
 	"github.com/meshmpi/meshmpi/mpishim"
 	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
@@ -33,6 +35,9 @@ type options struct {
 	Oversubscribe bool     `help:"Allow more ranks than slots."`
 	TagOutput     bool     `help:"Begin every line of output with its rank, as [2]."`
 	FT            bool     `name:"ft" help:"Go on when a rank dies, and tell the others (Go programs only)."`
+	MATB          string   `name:"matb" help:"Most that each node sends to other sites, as 100Mb/s." placeholder:"RATE"`
+	Pattern       string   `help:"How the program communicates, for its nodes' share of links: alltoall, bt, cg, ft, is, lu, mg, sp." placeholder:"NAME"`
+	NoHints       bool     `help:"Have ranks tell the pacer nothing of what they do."`
 	Verbose       bool     `short:"v" help:"Say what is done, and all that the launcher says."`
 	Program       []string `arg:"" passthrough:"" help:"PROG ARGS… [: -n M PROG2 ARGS…]"`
 }
@@ -59,7 +64,7 @@ func main() {
 
 // singleDash accepts -wdir and -np, as every mpirun does.
 func singleDash(args []string) []string {
-	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi", "-tag-output": "--tag-output", "-ft": "--ft"}
+	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi", "-tag-output": "--tag-output", "-ft": "--ft", "-matb": "--matb", "-pattern": "--pattern", "-no-hints": "--no-hints"}
 	out := append([]string(nil), args...)
 	for i, a := range out {
 		if !strings.HasPrefix(a, "-") && (i == 0 || !takesValue(out[i-1])) || a == "--" {
@@ -74,7 +79,7 @@ func singleDash(args []string) []string {
 
 func takesValue(flag string) bool {
 	switch flag {
-	case "-n", "-H", "-x", "--state", "--host", "--mpi", "--export", "--wdir":
+	case "-n", "-H", "-x", "--state", "--host", "--mpi", "--export", "--wdir", "--matb", "--pattern":
 		return true
 	}
 	return false
@@ -123,6 +128,10 @@ func (o *options) plan(ctx context.Context, client *api.Client) (p mpishim.Plan,
 	if err != nil {
 		return p, nil, err
 	}
+	matb, err := o.pace()
+	if err != nil {
+		return p, nil, &mpishim.ExitError{Code: mpishim.CodeUsage, Err: err}
+	}
 	status, err := client.Status(ctx)
 	if err != nil {
 		return p, nil, err
@@ -138,6 +147,7 @@ func (o *options) plan(ctx context.Context, client *api.Client) (p mpishim.Plan,
 	p = mpishim.Plan{
 		Overlay: mpishim.Overlay{Node: env.Node, Site: env.Site, TUN: env.TUN, CIDR: cidr, BinDir: env.BinDir, StateDir: api.StateDir(o.State)},
 		Export:  o.Export, MustWdir: o.Wdir != "", Root: os.Geteuid() == 0, Environ: os.Environ(), Verbose: o.Verbose, Tag: o.TagOutput, FT: o.FT,
+		NoHints: o.NoHints, MATB: matb, Pattern: o.Pattern,
 	}
 	nodes := hosts(status)
 	for _, h := range nodes {
@@ -158,6 +168,26 @@ func (o *options) plan(ctx context.Context, client *api.Client) (p mpishim.Plan,
 		return p, nil, err
 	}
 	return p, remoteOf(client), nil
+}
+
+// pace checks what is said of the job's traffic and returns --matb, in bits per second.
+func (o *options) pace() (matb int64, err error) {
+	switch {
+	case o.NoHints && (o.MATB != "" || o.Pattern != ""):
+		return 0, errors.New("--no-hints excludes --matb and --pattern; leave one of them out")
+	case o.MATB != "" && o.Pattern != "":
+		return 0, errors.New("--matb and --pattern exclude each other; leave one of them out")
+	}
+	if err := mpishim.CheckPattern(o.Pattern); err != nil {
+		return 0, fmt.Errorf("--pattern: %s", strings.TrimPrefix(err.Error(), "mpishim: "))
+	}
+	if o.MATB == "" {
+		return 0, nil
+	}
+	if matb, err = rate.Parse(o.MATB); err != nil {
+		return 0, fmt.Errorf("--matb: %s", strings.TrimPrefix(err.Error(), "rate: "))
+	}
+	return matb, nil
 }
 
 // resolve finds programs and the launcher that fits the first one.

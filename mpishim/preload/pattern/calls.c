@@ -83,7 +83,7 @@ CALL(MPI_Startall, 2)
 CALL(MPI_Wait, 2) /* request, status */
 {
 	NEXT(int, "MPI_Wait", P2)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a1, 1, 0);
 	r = next ? next(a1, a2) : missing("MPI_Wait");
@@ -94,7 +94,7 @@ CALL(MPI_Wait, 2) /* request, status */
 CALL(MPI_Waitall, 3) /* count, requests, statuses */
 {
 	NEXT(int, "MPI_Waitall", P3)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a2, (int)a1, 0);
 	r = next ? next(a1, a2, a3) : missing("MPI_Waitall");
@@ -105,7 +105,7 @@ CALL(MPI_Waitall, 3) /* count, requests, statuses */
 CALL(MPI_Waitany, 4) /* count, requests, index, status */
 {
 	NEXT(int, "MPI_Waitany", P4)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a2, (int)a1, 0);
 	r = next ? next(a1, a2, a3, a4) : missing("MPI_Waitany");
@@ -126,7 +126,7 @@ static void some(struct watch *w, int n, const int *at, int from)
 CALL(MPI_Waitsome, 5) /* incount, requests, outcount, indices, statuses */
 {
 	NEXT(int, "MPI_Waitsome", P5)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a2, (int)a1, 0);
 	r = next ? next(a1, a2, a3, a4, a5) : missing("MPI_Waitsome");
@@ -138,7 +138,7 @@ CALL(MPI_Waitsome, 5) /* incount, requests, outcount, indices, statuses */
 CALL(MPI_Test, 3) /* request, flag, status */
 {
 	NEXT(int, "MPI_Test", P3)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a1, 1, 0);
 	r = next ? next(a1, a2, a3) : missing("MPI_Test");
@@ -150,7 +150,7 @@ CALL(MPI_Test, 3) /* request, flag, status */
 CALL(MPI_Testall, 4) /* count, requests, flag, statuses */
 {
 	NEXT(int, "MPI_Testall", P4)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a2, (int)a1, 0);
 	r = next ? next(a1, a2, a3, a4) : missing("MPI_Testall");
@@ -162,7 +162,7 @@ CALL(MPI_Testall, 4) /* count, requests, flag, statuses */
 CALL(MPI_Testany, 5) /* count, requests, index, flag, status */
 {
 	NEXT(int, "MPI_Testany", P5)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a2, (int)a1, 0);
 	r = next ? next(a1, a2, a3, a4, a5) : missing("MPI_Testany");
@@ -174,7 +174,7 @@ CALL(MPI_Testany, 5) /* count, requests, index, flag, status */
 CALL(MPI_Testsome, 5) /* as Waitsome */
 {
 	NEXT(int, "MPI_Testsome", P5)
-	WATCH(w);
+	struct watch w;
 	int r;
 	watch_begin(&w, a2, (int)a1, 0);
 	r = next ? next(a1, a2, a3, a4, a5) : missing("MPI_Testsome");
@@ -186,7 +186,7 @@ CALL(MPI_Testsome, 5) /* as Waitsome */
 CALL(MPI_Request_free, 1)
 {
 	NEXT(int, "MPI_Request_free", P1)
-	WATCH(w);
+	struct watch w;
 	watch_begin(&w, a1, 1, 0);
 	watch_freed(&w); /* before another thread may get the handle */
 	return next ? next(a1) : missing("MPI_Request_free");

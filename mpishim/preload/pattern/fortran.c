@@ -79,13 +79,12 @@ NAMES(PERSISTENT, mpix_alltoall_init, MPIX_ALLTOALL_INIT, ALLTOALL, 10, a7, a9, 
 NAMES(PERSISTENT, mpix_alltoallv_init, MPIX_ALLTOALLV_INIT, ALLTOALLV, 12, a9, a11, a12)
 NAMES(PERSISTENT, mpix_alltoallw_init, MPIX_ALLTOALLW_INIT, ALLTOALLW, 12, a9, a11, a12)
 
-/* The functions that start and end requests: what is done before and after. */
+/* The functions around requests and MPI itself: what is done before and after. */
 #define AROUND(name, n, last, before, after) \
 	EXPORT void name(P##n); \
 	EXPORT void name(P##n) \
 	{ \
 		NEXT(void, #name, P##n) \
-		WATCH(w); \
 		before; \
 		if (next) \
 			next(A##n); \
@@ -93,39 +92,43 @@ NAMES(PERSISTENT, mpix_alltoallw_init, MPIX_ALLTOALLW_INIT, ALLTOALLW, 12, a9, a
 			fail(last, #name); \
 		after; \
 	}
+#define WATCHING(name, n, last, begin, after) AROUND(name, n, last, struct watch w; begin, after)
 
 #define INT(p) (*(int *)(p))
 #define ONE watch_begin(&w, a1, 1, 1)
 #define MANY watch_begin(&w, a2, INT(a1), 1)
 
-/* Indices count from 1. */
-static void some(struct watch *w, word n, word at)
+/* one and some end requests by index, from 1. MPICH 4.0.2's mpi_f08 counts from 0,
+ * and its Fortran calls C's functions, which have ended them then; what of requests
+ * that are gone all MPIs agree on. */
+static void one(struct watch *w, word requests, int at)
+{
+	watch_gone(w, requests, 1);
+	if (flavour() == OPENMPI)
+		watch_one(w, at - 1);
+}
+
+static void some(struct watch *w, word requests, word n, word at)
 {
 	int i;
 
-	for (i = 0; w->n && i < INT(n); i++)
+	watch_gone(w, requests, 1);
+	for (i = 0; flavour() == OPENMPI && i < INT(n); i++)
 		watch_one(w, ((int *)at)[i] - 1);
 }
 
-/* start must be outside of what watch_begin makes inner. */
-static void start(struct watch *w, word requests, int n)
-{
-	request_start(requests, n, 1);
-	watch_begin(w, requests, 0, 1);
-}
+NAMES(AROUND, mpi_start, MPI_START, 2, a2, request_start(a1, 1, 1), )
+NAMES(AROUND, mpi_startall, MPI_STARTALL, 3, a3, request_start(a2, INT(a1), 1), )
+NAMES(WATCHING, mpi_wait, MPI_WAIT, 3, a3, ONE, watch_all(&w))
+NAMES(WATCHING, mpi_waitall, MPI_WAITALL, 4, a4, MANY, watch_all(&w))
+NAMES(WATCHING, mpi_waitany, MPI_WAITANY, 5, a5, MANY, if (w.n) one(&w, a2, INT(a3)))
+NAMES(WATCHING, mpi_waitsome, MPI_WAITSOME, 6, a6, MANY, if (w.n) some(&w, a2, a3, a4))
+NAMES(WATCHING, mpi_test, MPI_TEST, 4, a4, ONE, if (w.n && INT(a2)) watch_all(&w))
+NAMES(WATCHING, mpi_testall, MPI_TESTALL, 5, a5, MANY, if (w.n && INT(a3)) watch_all(&w))
+NAMES(WATCHING, mpi_testany, MPI_TESTANY, 6, a6, MANY, if (w.n && INT(a4)) one(&w, a2, INT(a3)))
+NAMES(WATCHING, mpi_testsome, MPI_TESTSOME, 6, a6, MANY, if (w.n) some(&w, a2, a3, a4))
+NAMES(WATCHING, mpi_request_free, MPI_REQUEST_FREE, 2, a2, ONE; watch_freed(&w), )
 
-NAMES(AROUND, mpi_start, MPI_START, 2, a2, start(&w, a1, 1), )
-NAMES(AROUND, mpi_startall, MPI_STARTALL, 3, a3, start(&w, a2, INT(a1)), )
-NAMES(AROUND, mpi_wait, MPI_WAIT, 3, a3, ONE, watch_all(&w))
-NAMES(AROUND, mpi_waitall, MPI_WAITALL, 4, a4, MANY, watch_all(&w))
-NAMES(AROUND, mpi_waitany, MPI_WAITANY, 5, a5, MANY, if (w.n) watch_one(&w, INT(a3) - 1))
-NAMES(AROUND, mpi_waitsome, MPI_WAITSOME, 6, a6, MANY, some(&w, a3, a4))
-NAMES(AROUND, mpi_test, MPI_TEST, 4, a4, ONE, if (w.n && INT(a2)) watch_all(&w))
-NAMES(AROUND, mpi_testall, MPI_TESTALL, 5, a5, MANY, if (w.n && INT(a3)) watch_all(&w))
-NAMES(AROUND, mpi_testany, MPI_TESTANY, 6, a6, MANY, if (w.n && INT(a4)) watch_one(&w, INT(a3) - 1))
-NAMES(AROUND, mpi_testsome, MPI_TESTSOME, 6, a6, MANY, some(&w, a3, a4))
-NAMES(AROUND, mpi_request_free, MPI_REQUEST_FREE, 2, a2, ONE; watch_freed(&w), )
-
-NAMES(AROUND, mpi_init, MPI_INIT, 1, a1, watch_begin(&w, 0, 0, 1), pattern_init())
-NAMES(AROUND, mpi_init_thread, MPI_INIT_THREAD, 3, a3, watch_begin(&w, 0, 0, 1), pattern_init())
-NAMES(AROUND, mpi_finalize, MPI_FINALIZE, 1, a1, pattern_fini(); watch_begin(&w, 0, 0, 1), )
+NAMES(AROUND, mpi_init, MPI_INIT, 1, a1, , pattern_init())
+NAMES(AROUND, mpi_init_thread, MPI_INIT_THREAD, 3, a3, , pattern_init())
+NAMES(AROUND, mpi_finalize, MPI_FINALIZE, 1, a1, pattern_fini(), )

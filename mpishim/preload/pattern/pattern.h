@@ -68,7 +68,7 @@ void mark_end(struct mark *m);
 
 /* requests.c */
 #define TRACKED 64
-struct watch { int n; struct { int at; uint32_t slot, state; } of[TRACKED]; };
+struct watch { int n; struct { int at; uint32_t slot, state; word request; } of[TRACKED]; };
 void request_begins(struct mark *m, word request);             /* takes the mark over */
 void request_kept(int op, uint32_t hosts, word request);       /* persistent, not started */
 void request_start(word requests, int n, int fortran);
@@ -76,8 +76,7 @@ void watch_begin(struct watch *w, word requests, int n, int fortran);
 void watch_all(struct watch *w);
 void watch_one(struct watch *w, int at);
 void watch_freed(struct watch *w);
-void watch_end(struct watch *w);
-#define WATCH(w) struct watch w __attribute__((cleanup(watch_end)))
+void watch_gone(struct watch *w, word requests, int fortran); /* those whose handle has changed */
 void requests_clear(void);
 
 /* attr.c */

@@ -1,7 +1,9 @@
 /* Nonblocking and persistent operations: noted from their start until a function
  * of the Wait or Test family, or Request_free, says of their request that it is
  * complete. A program that completes one by a way that we do not see (PMPI_Wait)
- * leaves it noted until the same handle is used again, or MPI_Finalize. */
+ * leaves it noted until the same handle is used again, or MPI_Finalize. All that
+ * happens to an entry happens once: a function of Fortran's that calls one of C's
+ * does no harm. */
 #include "pattern.h"
 
 enum { FREE, BUSY, IDLE, ACTIVE, STATES = 4 };
@@ -103,14 +105,14 @@ static word get(word requests, int at, int fortran)
 	return fortran ? request_f(requests, at) : handle_at(requests, at);
 }
 
-static int tracking(void) { return depth == 1 && __atomic_load_n(&used, __ATOMIC_ACQUIRE) > 0; }
+static int tracking(void) { return __atomic_load_n(&used, __ATOMIC_ACQUIRE) > 0; }
 
 void request_start(word requests, int n, int fortran)
 {
 	uint32_t i, s;
 	int at;
 
-	if (depth > 0 || __atomic_load_n(&used, __ATOMIC_ACQUIRE) == 0)
+	if (!tracking())
 		return;
 	for (at = 0; at < n; at++) {
 		if (!seek(get(requests, at, fortran), &i, &s) || s % STATES != IDLE || !claim(i, s))
@@ -125,21 +127,15 @@ void watch_begin(struct watch *w, word requests, int n, int fortran)
 	int at;
 
 	w->n = 0;
-	depth++;
 	if (!tracking())
 		return;
 	for (at = 0; at < n && w->n < TRACKED; at++)
 		if (seek(get(requests, at, fortran), &i, &s)) {
 			w->of[w->n].at = at;
+			w->of[w->n].request = table[i].request;
 			w->of[w->n].slot = i;
 			w->of[w->n++].state = s;
 		}
-}
-
-void watch_end(struct watch *w)
-{
-	(void)w;
-	depth--;
 }
 
 static void complete(struct watch *w, int k)
@@ -169,6 +165,15 @@ void watch_one(struct watch *w, int at)
 
 	for (k = 0; k < w->n; k++)
 		if (w->of[k].at == at)
+			complete(w, k);
+}
+
+void watch_gone(struct watch *w, word requests, int fortran)
+{
+	int k;
+
+	for (k = 0; k < w->n; k++)
+		if (get(requests, w->of[k].at, fortran) != w->of[k].request)
 			complete(w, k);
 }
 
