@@ -76,7 +76,8 @@ func goldenPlan(l Launcher) Plan {
 		Overlay: Overlay{Node: "b1", Site: "beta", TUN: "mesh0", CIDR: netip.MustParsePrefix("100.80.0.0/16"), BinDir: "/opt/meshmpi/bin", StateDir: "/var/lib/meshd"},
 		Apps:    []App{{2, "/home/u/prog", []string{"-v", "a b"}}, {1, "/home/u/io", nil}},
 		Export:  []string{"LD_PRELOAD", "DEBUG=1"},
-		Environ: []string{"HOME=/home/u", "PATH=/usr/bin", "MESH_NODE=wrong", "OMP_NUM_THREADS=2", "LD_PRELOAD=/x.so"},
+		MATB:    50e6,
+		Environ: []string{"HOME=/home/u", "PATH=/usr/bin", "MESH_NODE=wrong", "MESH_RANKS=an/outer:1", "OMP_NUM_THREADS=2", "LD_PRELOAD=/x.so"},
 	}
 }
 

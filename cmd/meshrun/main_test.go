@@ -70,6 +70,39 @@ func TestSingleDash(t *testing.T) {
 	}
 }
 
+func TestPace(t *testing.T) {
+	for _, tt := range []struct {
+		o    options
+		matb int64
+		err  string
+	}{
+		{o: options{}},
+		{o: options{MATB: "100Mb/s"}, matb: 100e6},
+		{o: options{MATB: "12.5MB/s"}, matb: 100e6},
+		{o: options{Pattern: "cg"}},
+		{o: options{NoHints: true}},
+		{o: options{MATB: "fast"}, err: `--matb: "fast" is no rate; write`},
+		{o: options{MATB: "0"}, err: "--matb: "},
+		{o: options{MATB: "-5M"}, err: "--matb: "},
+		{o: options{Pattern: "ring"}, err: `--pattern: no pattern is called "ring"; use one of alltoall, bt, cg, ft, is, lu, mg, sp`},
+		{o: options{MATB: "1G", Pattern: "cg"}, err: "exclude each other"},
+		{o: options{MATB: "1G", NoHints: true}, err: "--no-hints excludes"},
+		{o: options{Pattern: "cg", NoHints: true}, err: "--no-hints excludes"},
+	} {
+		matb, err := tt.o.pace()
+		if matb != tt.matb || (err != nil) != (tt.err != "") || err != nil && (!strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%+v: %d, %v; want %d, %q", tt.o, matb, err, tt.matb, tt.err)
+		}
+		if err == nil {
+			continue
+		}
+		tt.o.N, tt.o.Program = 1, []string{"prog"}
+		if code, err := tt.o.run(t.Context()); code != mpishim.CodeUsage || err == nil {
+			t.Errorf("%+v: code %d, %v", tt.o, code, err)
+		}
+	}
+}
+
 // fakeMesh is a daemon's socket and two nodes, b1 and b2, on loopback addresses.
 func fakeMesh(t *testing.T) (state, bin string) {
 	t.Helper()

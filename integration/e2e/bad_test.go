@@ -208,6 +208,9 @@ func badCtls() []bad {
 	return []bad{
 		{"no daemon", "a2", "meshctl status", 1, "/var/lib/meshd…meshd run"},
 		{"dead daemon's socket", "a2", "meshctl --state /run/nothing events", 1, "/run/nothing…meshd run"},
+		{"bad rate of a job", "a1", "meshrun -n 1 --matb fast -- true", 2, "--matb…fast…100Mb/s"},
+		{"bad pattern of a job", "a1", "meshrun -n 1 --pattern ring -- true", 2, "--pattern…ring…alltoall"},
+		{"hints and none", "a1", "meshrun -n 1 --no-hints --matb 1G -- true", 2, "--no-hints…--matb"},
 		{"no command", "a1", "meshctl", 2, "expected one of…--help"},
 		{"not a hub", "a1", "meshctl token create", 1, "a1…not a hub…mesh"},
 		{"not an administrator", "hub", unprivileged + "meshctl token create", 1, "root…hub…sudo"},

@@ -152,7 +152,7 @@ type daemon struct {
 	limits limits
 	pacing *pacing      // nil: nothing is paced
 	shares liveShares   // nil: shares are fixed
-	hints  *hint.Server // programs' pages; nil: there are none
+	hints  *hint.Server // what local programs say of their traffic; nil in userspace
 
 	port      uint16 // UDP
 	group     *errgroup.Group
@@ -241,7 +241,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.links = newLinks(d, sock)
 	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }}
 	if !d.cfg.Userspace {
-		parts = append(parts, d.startNames, d.startExec, d.startJobs)
+		parts = append(parts, d.startNames, d.startExec, d.startJobs, d.startHints)
 	}
 	for _, begin := range append(parts, d.startAPI) {
 		if err := begin(ctx); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/mesh/udp"
+	"github.com/meshmpi/meshmpi/shaper/hint"
 	"go.uber.org/goleak"
 )
 
@@ -89,6 +90,13 @@ func TestRun(t *testing.T) {
 		t.Errorf("no warning that another port is advertised: %q", s.Warnings)
 	}
 	awaitHub(t, dir) // at the port where it listens
+	if p := must(hint.Dial(filepath.Join(dir, hintSocket)))(t); !p.Connected() {
+		t.Error("no program can give hints")
+	} else if info, err := os.Stat(filepath.Join(dir, hintSocket)); err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("the socket for hints: %v, %v", info.Mode(), err)
+	} else {
+		p.Close()
+	}
 	_, err := Restore(dir)
 	wantLine(t, err, "in use")
 	r.end(t)
@@ -171,6 +179,7 @@ func TestStartFails(t *testing.T) {
 		{"port of meetings", listen("tcp4", "0.0.0.0:7723"), []string{"7723", "in use"}},
 		{"exec port", listen("tcp4", "0.0.0.0:7722"), []string{"7722", "in use"}},
 		{"exec policy", replaced("policy.json", garbage), []string{"policy.json"}},
+		{"programs' socket", replaced("hints.sock", func(path string) error { return os.MkdirAll(filepath.Join(path, "full"), 0o700) }), []string{"hints.sock"}},
 		{"local socket", replaced("meshd.sock", func(path string) error { return os.MkdirAll(filepath.Join(path, "full"), 0o700) }), []string{"meshd.sock"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
