@@ -43,6 +43,7 @@ func All() []Benchmark {
 		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 		{"matb", "all-to-all over a narrow link, paced and not", matb},
+		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
 	}
 }
 
