@@ -71,6 +71,28 @@ func TestSpawnMistakes(t *testing.T) {
 	})
 }
 
+// TestPortMistakes: what is wrong with the root's port is the same error at all ranks.
+func TestPortMistakes(t *testing.T) {
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		closed, err := c.World().OpenPort()
+		if err := first(err, c.World().ClosePort(closed)); err != nil {
+			return err
+		}
+		for root := range 3 {
+			port := "" // only the root's counts
+			if c.Rank() == root {
+				port = "no port"
+			}
+			_, connects := c.Connect(port, root)
+			_, accepts := c.Accept(closed, root)
+			if err := first(mistaken(mistake{"connect to no port", connects, mpi.ErrPort}, mistake{"accept at a closed one", accepts, mpi.ErrPort}), unrooted(c, 2)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // TestNames: a name is published once, looked up, and taken back.
 func TestNames(t *testing.T) {
 	mpitest.Run(t, 2, func(c *mpi.Comm) error {

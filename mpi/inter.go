@@ -79,11 +79,11 @@ func (c *Comm) propose(op string, leader, at int, lead func([]int64) ([]int64, e
 		c.w.contexts.release(mine)
 		return 0, nil, c.wrap(op, -1, err)
 	}
-	head := []int64{0, 0, 0} // failed, highest proposal, length of what follows
+	head := []int64{0, 0, 0} // class of what went wrong, highest proposal, length of what follows
 	if c.rank == leader {
 		theirs, err = lead(append([]int64{most[0], -most[1]}, c.w.namesOf(c.group.procs)...))
 		if err != nil {
-			head[0] = 1
+			head[0] = int64(ClassOf(c.wrap(op, -1, err))) // the others say the same
 		} else {
 			head[1], head[2] = max(most[0], theirs[0]), int64(len(theirs))
 			if most[0] != -most[1] || theirs[0] != theirs[1] || theirs[0] != most[0] {
@@ -95,7 +95,7 @@ func (c *Comm) propose(op string, leader, at int, lead func([]int64) ([]int64, e
 		err = c.wrap(op, -1, e)
 	}
 	if err == nil && head[0] != 0 {
-		err = fail(op, ErrOther, "the leader did not reach the other side")
+		err = fail(op, Class(head[0]), "the leader did not reach the other side")
 	}
 	if err == nil {
 		if c.rank != leader {
