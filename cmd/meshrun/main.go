@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -190,20 +191,20 @@ func (o *options) pace() (matb int64, err error) {
 	return matb, nil
 }
 
-// resolve finds programs and the launcher that fits the first one.
+// resolve finds programs and the launcher that fits them.
 func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim.App, places []mpishim.Place) ([]mpishim.App, mpishim.Launcher, error) {
 	here := o.Stage
 	for _, pl := range places {
 		here = here || pl.Host.Self
 	}
-	first := ""
+	paths := make([]string, len(apps)) // "" where this node has none
 	for i, a := range apps {
 		path, err := mpishim.Resolve(a.Prog)
 		switch {
 		case err != nil && here:
 			return nil, mpishim.Launcher{}, err
-		case err == nil && i == 0:
-			first = path
+		case err == nil:
+			paths[i] = path
 		}
 		if strings.Contains(a.Prog, "/") || o.Stage {
 			if apps[i].Prog = path; err != nil {
@@ -212,9 +213,9 @@ func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim
 		}
 	}
 	why := "--mpi says so"
-	if kind == "" && first != "" {
+	if kind == "" {
 		var err error
-		if kind, why, err = mpishim.Detect(first); err != nil {
+		if kind, why, err = detect(apps, paths); err != nil {
 			return nil, mpishim.Launcher{}, err
 		}
 	}
@@ -228,6 +229,26 @@ func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim
 		o.say("%s is for %s: %s; using %s", apps[0].Prog, kind, why, l.Path)
 	}
 	return apps, l, nil
+}
+
+// detect tells the MPI of the first program, and refuses others that are known to
+// be for another one: the ranks of a job could not talk to each other.
+func detect(apps []mpishim.App, paths []string) (kind mpishim.Kind, why string, err error) {
+	for i, path := range paths {
+		if path == "" || slices.Contains(paths[:i], path) {
+			continue
+		}
+		k, reason, err := mpishim.Detect(path)
+		switch {
+		case err != nil:
+			return "", "", err
+		case i == 0:
+			kind, why = k, reason
+		case kind != "" && k != "" && k != kind:
+			return "", "", fmt.Errorf("%s is for %s and %s for %s: ranks of one job need one MPI; start two jobs, or say --mpi if you know better", apps[0].Prog, kind, apps[i].Prog, k)
+		}
+	}
+	return kind, why, nil
 }
 
 // apps splits the command line at colons.
