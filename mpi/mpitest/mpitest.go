@@ -75,6 +75,20 @@ func Program(path string, body func(c *mpi.Comm) error) Option {
 // panics, or the time is over, the test fails and all are ended.
 func Run(t testing.TB, n int, body func(c *mpi.Comm) error, opts ...Option) {
 	t.Helper()
+	if err := run(n, body, opts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Example is Run for an example, which has no test to fail: an error is printed,
+// and so is not the output that is wanted.
+func Example(n int, body func(c *mpi.Comm) error, opts ...Option) {
+	if err := run(n, body, opts); err != nil {
+		fmt.Println("error:", err)
+	}
+}
+
+func run(n int, body func(c *mpi.Comm) error, opts []Option) error {
 	cfg := config{timeout: time.Minute, programs: map[string]func(*mpi.Comm) error{}}
 	for _, o := range opts {
 		o(&cfg)
@@ -83,11 +97,9 @@ func Run(t testing.TB, n int, body func(c *mpi.Comm) error, opts ...Option) {
 	defer cancel()
 	u := &universe{cfg: &cfg, ctx: ctx, hub: engine.NewHub(), names: pmi.NewNames(), errs: make(chan error, 1)}
 	if _, err := u.start(n, body, nil, nil); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	if err := u.wait(); err != nil {
-		t.Fatal(err)
-	}
+	return u.wait()
 }
 
 // universe is all jobs of one Run: the first, and what it spawns.
