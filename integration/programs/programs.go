@@ -32,17 +32,28 @@ func Compile(dir, name, compiler string) (string, error) {
 	return out, nil
 }
 
-// module is the import path of the folder of programs in Go.
-const module = "github.com/meshmpi/meshmpi/integration/programs/go/"
+// Import paths of programs in Go: ours, and the examples that users copy.
+const (
+	inGo     = "github.com/meshmpi/meshmpi/integration/programs/go/"
+	examples = "github.com/meshmpi/meshmpi/mpi/examples/"
+)
 
 // Build builds a program in Go, without cgo, into dir, and returns the executable's
 // path. It must run inside this module.
 func Build(ctx context.Context, dir, name string) (string, error) {
-	out := filepath.Join(dir, name+"-go")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, module+name)
+	return build(ctx, filepath.Join(dir, name+"-go"), inGo+name)
+}
+
+// Example is Build of an example of package mpi, whose executable has its name.
+func Example(ctx context.Context, dir, name string) (string, error) {
+	return build(ctx, filepath.Join(dir, name), examples+name)
+}
+
+func build(ctx context.Context, out, path string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", out, path)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("programs: go build %s: %w\n%s", name, err, text)
+		return "", fmt.Errorf("programs: go build %s: %w\n%s", path, err, text)
 	}
 	return out, nil
 }

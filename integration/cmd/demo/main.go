@@ -1,8 +1,9 @@
 // Command demo shows the main job on one screen: a public hub and two sites of
 // two machines behind NATs, five meshd processes, and unmodified MPI programs
-// across them. It is told in three acts: over direct paths, over the relay, and
-// with the hub killed under a running job. It ends with 0 only if every check
-// held, and prints what it checked and measured.
+// across them. It is told in four acts: over direct paths, over the relay, with the
+// hub killed under a running job, and with programs of package mpi, one of which
+// outlives a killed rank. It ends with 0 only if every check held, and prints what
+// it checked and measured.
 //
 // All of it happens in network namespaces of its own (package lab) and leaves no
 // trace; of a demo that failed the daemons' logs stay. It measures nothing
@@ -29,7 +30,7 @@ import (
 
 type options struct {
 	Bin string `default:"bin" help:"Directory of meshd, meshctl, meshrun and meshrsh."`
-	Act []int  `help:"Play only these acts (1 direct, 2 relayed, 3 the hub dies)."`
+	Act []int  `help:"Play only these acts (1 direct, 2 relayed, 3 the hub dies, 4 programs in Go)."`
 }
 
 // program is the acts there are.
@@ -41,6 +42,7 @@ var program = [...]struct {
 	{"direct", "Two sites behind NATs that keep ports: pairs meet directly", lab.PortPreserving, direct},
 	{"relayed", "The same behind symmetric NATs: the sites cannot meet, the hub relays", lab.Symmetric, relayed},
 	{"hub killed", "The hub is killed while a job runs over direct pairs", lab.PortPreserving, hubDies},
+	{"Go", "Programs in Go, with no MPI installed: heat, sort, and a farm that loses a worker", lab.PortPreserving, inGo},
 }
 
 func main() {

@@ -39,10 +39,10 @@ type check struct {
 
 // figureNames are the rows of the summary, in order.
 var figureNames = [...]string{
-	figDaemons, figPath, figPing, figHPL, figRing, figLatency, figBandwidth, figMeshrun, figMpiexec, figStall,
+	figDaemons, figPath, figPing, figHPL, figRing, figLatency, figBandwidth, figMeshrun, figMpiexec, figStall, figHeat, figSort, figFarm,
 }
 
-// What is measured in more than one act, and so compared in the summary.
+// What is measured, in more than one act as a rule, and compared in the summary.
 const (
 	figDaemons   = "five daemons up"
 	figPath      = "path a1 to b1"
@@ -54,6 +54,9 @@ const (
 	figMeshrun   = "MPICH by meshrun"
 	figMpiexec   = "MPICH by mpiexec"
 	figStall     = "longest stall"
+	figHeat      = "Go: heat, 4 ranks"
+	figSort      = "Go: sort, 4 ranks"
+	figFarm      = "Go: farm, a death"
 )
 
 // newStory tells a story on f, in colours and with progress on a terminal only.
