@@ -20,6 +20,7 @@ func TestGoMPI(t *testing.T) {
 	}
 	example := func(name string) string { return goProgram(t, "../../mpi/examples/"+name) }
 	hello, heat, farm, sort := example("hello"), example("heat"), example("farm"), example("sort")
+	soak := goProgram(t, "../programs/go/soak")
 	four := "meshrun -n 4 -H a1:1,a2:1,b1:1,b2:1 "
 	for _, tc := range []struct{ what, line, says string }{
 		{"meshrun", four + hello, "rank 3 of 4 on b2 at site beta"},
@@ -32,6 +33,7 @@ func TestGoMPI(t *testing.T) {
 		{"heat, alone", heat + " -n 60 -steps 100", "mean 7.866773"},
 		{"heat", four + heat + " -n 60 -steps 100", "2 × 2 ranks, 100 steps in"},
 		{"sort", four + sort + " -n 100000", "sort: 400000 numbers on 4 ranks"},
+		{"soak", four + soak + " -messages 10000", "soaked 10000 "},
 		{"farm", four + farm + " -last 300000 -tasks 60", "farm: 25997 primes up to 300000, 60 tasks, 3 workers of which 0 died"},
 		{"farm with a death", four + "--ft " + farm + " -last 300000 -tasks 60 -kill 3", "farm: 25997 primes up to 300000, 60 tasks, 3 workers of which 1 died"},
 	} {

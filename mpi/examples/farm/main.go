@@ -22,7 +22,7 @@ const (
 func main() {
 	last := flag.Int("last", 4_000_000, "count the primes up to this number")
 	tasks := flag.Int("tasks", 200, "tasks to make of it")
-	kill := flag.Int("kill", -1, "rank that kills itself after its third task, to see what happens")
+	kill := flag.Int("kill", -1, "rank that kills itself when it gets its first task, to see what happens")
 	flag.Parse()
 	mpi.Main(func(c *mpi.Comm) error {
 		if c.Size() == 1 {
@@ -123,7 +123,7 @@ func bury(c *mpi.Comm, lost *mpi.Group, dead map[int]bool, has map[int]int, todo
 
 // work does tasks until there are none.
 func work(c *mpi.Comm, dies bool) error {
-	for n := 0; ; n++ {
+	for {
 		task := make([]int, 3)
 		if _, err := mpi.Recv(c, task, 0, tagTask); err != nil {
 			return err
@@ -131,7 +131,7 @@ func work(c *mpi.Comm, dies bool) error {
 		if task[2] == 0 {
 			return nil
 		}
-		if dies && n == 3 {
+		if dies {
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		if err := mpi.Send(c, []int{task[0], count(task[1], task[2])}, 0, tagResult); err != nil {

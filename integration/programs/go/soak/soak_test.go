@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSoak is a short one, in one process: what it uses grows by all ranks, so only
-// messages are looked at.
+// TestSoak is a short one, of 10^5 messages, in one process: all ranks use the same
+// memory, so only messages are looked at.
 func TestSoak(t *testing.T) {
 	for name, opts := range map[string][]mpitest.Option{
 		"memory":  nil,
@@ -24,8 +24,8 @@ func TestSoak(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mpitest.Run(t, 3, func(c *mpi.Comm) error {
 				p := newPlayer(c, 7)
-				for range 4 {
-					if err := p.round(perRound / 2); err != nil {
+				for range 12 {
+					if err := p.round(perRound); err != nil {
 						return err
 					}
 				}
