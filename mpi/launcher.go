@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/meshmpi/meshmpi/mpi/pmi"
 )
@@ -55,7 +56,7 @@ type options struct {
 
 // Variables that set for a job what options set for a program. Options come first.
 const (
-	envAddress  = "MESH_ADDRESS"     // WithAddresses: one
+	envAddress  = "MESH_ADDRESS"     // WithAddresses: one or several, separated by commas
 	envNoShared = "MESH_NO_SHM"      // not empty: WithoutSharedMemory
 	envEager    = "MESH_EAGER_LIMIT" // WithEagerLimit
 	envLinks    = "MESH_LINKS"       // WithLinks
@@ -85,7 +86,11 @@ func (o *options) fromLauncher(l Launcher) {
 // fromEnvironment takes what neither has said.
 func (o *options) fromEnvironment(env func(string) string) error {
 	if a := env(envAddress); a != "" && len(o.addresses) == 0 {
-		o.addresses = []string{a}
+		for addr := range strings.SplitSeq(a, ",") {
+			if addr = strings.TrimSpace(addr); addr != "" {
+				o.addresses = append(o.addresses, addr)
+			}
+		}
 	}
 	o.noShared = o.noShared || env(envNoShared) != ""
 	for _, v := range []struct {
@@ -116,7 +121,12 @@ func WithNetwork(dial func(ctx context.Context, network, address string) (net.Co
 	return func(o *options) { o.dial, o.listen = dial, listen }
 }
 
-// WithAddresses says what to listen on, as host or host:port.
+// WithAddresses says what to listen on, as host or host:port. Of two processes that
+// have several, the first of one is connected to the first of the other, the second
+// to the second, and so on: large messages go over all, in proportion to what each
+// carries, and small ones over the nearest. A pair that cannot be connected at the
+// beginning is left out; a connection that breaks later ends the other process for
+// this one, as it does where there is one.
 func WithAddresses(addrs ...string) Option { return func(o *options) { o.addresses = addrs } }
 
 // WithoutSharedMemory has processes of one host use TCP.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -86,6 +87,7 @@ func (e *Engine) listenTCP() error {
 		}
 		e.admitAt(l, l.Addr().String())
 	}
+	e.me.card.rails = len(e.me.card.addrs)
 	return nil
 }
 
@@ -270,7 +272,8 @@ func (e *Engine) consider(h *hello) (*peer, status) {
 
 // admit answers an offer of connections and makes links of them.
 func (e *Engine) admit(h *hello, conns []net.Conn) {
-	rtt := roundTrip(conns[0])
+	far := distances(conns, nil)
+	rtt := slices.Min(far)
 	grants := e.grants(rtt)
 	wires, err := e.wires(conns)
 	if err != nil {
@@ -299,5 +302,5 @@ func (e *Engine) admit(h *hello, conns []net.Conn) {
 		}
 		return
 	}
-	e.link(p, h, wires, e.streamTerms(rtt, grants, h.grants))
+	e.link(p, h, wires, far, e.streamTerms(rtt, grants, h.grants))
 }

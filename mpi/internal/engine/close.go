@@ -61,7 +61,7 @@ func (e *Engine) drained() bool {
 			return false
 		}
 		for _, c := range p.conns {
-			if c.out.first != nil {
+			if c.out.first != nil || c.blocked.first != nil {
 				return false
 			}
 		}
@@ -97,7 +97,7 @@ func (e *Engine) stop() {
 		for _, c := range p.conns {
 			c.wire.close()
 		}
-		p.conns = nil
+		p.conns, p.quick = nil, nil
 		if p.state == up && p.proc != e.self {
 			p.state, p.err = departed, ErrClosed
 		}

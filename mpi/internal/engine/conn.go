@@ -13,8 +13,11 @@ type conn struct {
 	swapped bool      // the peer's byte order is the other one
 	out     frames    // what the wire has not taken yet
 	in      inbound
-	listed  bool // in the engine's list of links with output
-	bye     bool // the peer has said goodbye on it
+	account          // of the messages that take this link
+	gauge   gauge    // of the pieces of large messages
+	blocked requests // sends that wait for credit, in order
+	listed  bool     // in the engine's list of links with output
+	bye     bool     // the peer has said goodbye on it
 	broken  bool
 	err     error
 }
@@ -79,17 +82,19 @@ func (l *frames) pop() *frame {
 
 // rail is the link that messages of a context and tag take.
 func (p *peer) rail(c Context, tag int32) *conn {
-	if len(p.conns) == 1 {
-		return p.conns[0]
+	if len(p.quick) == 1 {
+		return p.quick[0]
 	}
 	h := (uint64(c)<<32 | uint64(uint32(tag))) * 0x9E3779B97F4A7C15
-	return p.conns[h>>32%uint64(len(p.conns))]
+	return p.quick[h>>32%uint64(len(p.quick))]
 }
 
-// control sends a frame without payload; not to a peer that is gone.
-func (e *Engine) control(p *peer, h *header) {
-	if p.state == up && !p.saidBye {
-		e.write(p.conns[0], h, nil, nil)
+// control sends a frame without payload; not to a peer that is gone. What is about
+// a message goes by the link the message came by: another may be held up by a
+// lost packet that is none of this message's business.
+func (e *Engine) control(c *conn, h *header) {
+	if c.peer.state == up && !c.peer.saidBye {
+		e.write(c, h, nil, nil)
 	}
 }
 
@@ -168,7 +173,7 @@ func (e *Engine) flush(c *conn) bool {
 	for !c.broken {
 		f := c.out.first
 		if f == nil {
-			e.stream(c)
+			e.stream(c.peer)
 			if c.out.first == nil {
 				break
 			}

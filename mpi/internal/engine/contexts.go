@@ -181,7 +181,7 @@ func (e *Engine) detachRequest(r *request) {
 	p := e.peers[r.peer]
 	switch {
 	case r.state == posted:
-		p.blocked.remove(r)
+		e.withdraw(p, r)
 		return
 	case p.proc == e.self:
 		e.forgetSelf(r)
@@ -190,9 +190,24 @@ func (e *Engine) detachRequest(r *request) {
 		e.conceal(r)
 	case r.remote != 0 && r.moved < r.total:
 		p.streams.remove(r)
+		p.backlog -= r.total - r.moved
 	}
 	for _, c := range p.conns {
 		c.disown(r)
+	}
+}
+
+// withdraw takes back a send that waits. If it has a number, the other side is told
+// not to wait for it.
+func (e *Engine) withdraw(p *peer, r *request) {
+	if len(p.conns) == 0 {
+		p.blocked.remove(r)
+		return
+	}
+	c := p.rail(r.ctx, r.tag)
+	c.blocked.remove(r)
+	if len(p.conns) > 1 {
+		e.control(c, &header{kind: kindEager, flags: flagVoid, ctx: r.ctx, tag: r.tag, seq: uint32(r.stamp)})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -28,12 +29,11 @@ func (e *Engine) dialPeer(ctx context.Context, p *peer, c *card) error {
 	if len(c.addrs) == 0 {
 		return errors.New("engine: the card has no address")
 	}
-	start := time.Now()
-	first, addr, err := e.dialAny(ctx, c.addrs)
+	all, err := e.dialAll(ctx, c)
 	if err != nil {
 		return err
 	}
-	return e.propose(ctx, p, c, first, addr, time.Since(start))
+	return e.propose(ctx, p, c, all)
 }
 
 // transient reports whether an error says that this machine, not the peer,
@@ -45,15 +45,6 @@ func transient(err error) bool {
 		}
 	}
 	return false
-}
-
-// dial connects to one address.
-func (e *Engine) dial(ctx context.Context, addr string) (net.Conn, error) {
-	if e.cfg.Dial != nil {
-		return e.cfg.Dial(ctx, "tcp", addr)
-	}
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", addr)
 }
 
 // dialAny connects to whichever address answers first, the earlier ones having
@@ -71,7 +62,7 @@ func (e *Engine) dialAny(ctx context.Context, addrs []string) (net.Conn, string,
 		addr := addrs[begun]
 		begun++
 		e.tasks.Go(func() {
-			nc, err := e.dial(ctx, addr)
+			nc, err := e.dialFrom(ctx, -1, addr)
 			results <- result{nc, addr, err}
 		})
 	}
@@ -108,27 +99,25 @@ func (e *Engine) dialAny(ctx context.Context, addrs []string) (net.Conn, string,
 	return won.nc, won.addr, nil
 }
 
-// propose offers a peer the connections that are to be links, the first of
-// which is there, and makes links of them if it agrees.
-func (e *Engine) propose(ctx context.Context, p *peer, c *card, first net.Conn, addr string, rtt time.Duration) (err error) {
-	conns := []net.Conn{first}
+// propose offers a peer the connections that are to be links, and makes links of
+// them if it agrees.
+func (e *Engine) propose(ctx context.Context, p *peer, c *card, all []dialed) (err error) {
+	var conns []net.Conn
+	var took []time.Duration
+	for _, d := range all {
+		conns, took = append(conns, d.nc), append(took, d.rtt)
+	}
 	defer func() {
 		if err != nil {
 			closeConns(conns)
 		}
 	}()
-	for len(conns) < e.cfg.Links {
-		nc, err := e.dial(ctx, addr)
-		if err != nil {
-			return err
-		}
-		conns = append(conns, nc)
-	}
 	stop := guard(ctx, conns)
 	defer stop()
 	if err := e.engage(p); err != nil {
 		return err
 	}
+	rtt := slices.Min(took)
 	grants := e.grants(rtt)
 	h := e.offer(c.uid, grants)
 	_, _ = rand.Read(h.nonce[:]) // it cannot fail
@@ -146,11 +135,12 @@ func (e *Engine) propose(ctx context.Context, p *peer, c *card, first net.Conn, 
 	if !stop() {
 		return ctx.Err()
 	}
+	far := distances(conns, took)
 	wires, err := e.wires(conns)
 	if err != nil {
 		return err
 	}
-	e.link(p, answer, wires, e.streamTerms(rtt, grants, answer.grants))
+	e.link(p, answer, wires, far, e.streamTerms(rtt, grants, answer.grants))
 	return nil
 }
 
@@ -273,11 +263,13 @@ func (e *Engine) streamTerms(rtt time.Duration, granted, got credit) terms {
 // from then on.
 type plugger interface{ plug(c *conn) error }
 
-// link makes links of wires that the holder of a hello has at their other ends.
-func (e *Engine) link(p *peer, h *hello, wires []wire, t terms) {
+// link makes links of wires that the holder of a hello has at their other ends, so
+// far away.
+func (e *Engine) link(p *peer, h *hello, wires []wire, far []time.Duration, t terms) {
 	links := make([]*conn, len(wires))
 	for i, w := range wires {
 		links[i] = &conn{e: e, peer: p, wire: w, piece: t.piece, swapped: (h.arch^e.cfg.Arch)&bigEndian != 0}
+		links[i].gauge.near = far[i]
 		if pull, ok := w.(puller); ok {
 			links[i].pull = pull
 		}

@@ -34,10 +34,16 @@
 //	credit  more may be sent
 //	post    an active message: runs a handler at the receiver
 //	bye     nothing more will be sent; answered by bye
+//	got     so much data has come by this link; with several links only
 //
 // Eager messages that nobody has asked for are what a receiver must store:
 // credit bounds them, in bytes and in number, for each peer. A sender without
 // credit waits with the message, not the receiver.
+//
+// A peer may be reached by several links (Config.Links, Config.Addresses). Messages
+// of one tag take one of the nearest, and each link has its own credit, so that one
+// that is held up by a lost packet, or for ever, holds up no others (order.go).
+// Large messages go over all, by what each is worth (share.go).
 //
 // Links are rings in memory (ring.go) between goroutines of a process and, as
 // shared memory, between processes of a host; TCP sockets read and written by

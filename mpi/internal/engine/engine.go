@@ -33,15 +33,17 @@ type Config struct {
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Listen func(ctx context.Context) (net.Listener, error)
 
-	// Addresses are what to listen on and to publish, as host or host:port. Nil:
-	// those of the machine's interfaces.
+	// Addresses are what to listen on and to publish, as host or host:port. Several
+	// are used side by side: links go from the first to a peer's first, from the
+	// second to its second, and so on. Nil: those of the machine's interfaces, any
+	// of which will do.
 	Addresses []string
 
 	SharedMemory bool // between processes of a host; false: they use TCP
 
 	EagerLimit int // largest message sent without asking, bytes; zero: chosen for each link
 	Credit     int // bytes of such messages that a peer may have waiting here; zero: chosen for each link
-	Links      int // connections to each peer that is not on this host; zero: 1, at most 16
+	Links      int // connections to each peer that is not on this host; zero: 1, or one for each pair of Addresses; at most 16
 
 	MostRequests int           // at one time; zero: 1<<20
 	Patience     time.Duration // for a connection to come about; zero: 30 s
@@ -59,6 +61,8 @@ type Engine struct {
 	log  *slog.Logger
 	me   identity
 	op   Op
+
+	clock func() time.Duration // since some moment, for gauges
 
 	gate gate // guards what follows, but for what is atomic or a channel
 	tables
@@ -171,6 +175,8 @@ func New(cfg Config) (*Engine, error) {
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	e.op.e = e
+	began := time.Now()
+	e.clock = func() time.Duration { return time.Since(began) }
 	e.requests.limit = cfg.MostRequests
 	e.messages.limit = 1 << 30 // credit bounds them
 	e.helperCall = make(chan struct{}, 1)
@@ -181,7 +187,7 @@ func New(cfg Config) (*Engine, error) {
 		e.peers = append(e.peers, newPeer(Proc(i)))
 	}
 	me := e.peers[e.self]
-	me.state, me.eager, me.granted = up, 64<<10, credit{bytes: 1 << 20, messages: 1 << 12}
+	me.state, me.eager, me.own.granted = up, 64<<10, credit{bytes: 1 << 20, messages: 1 << 12}
 	if err := e.equip(); err != nil {
 		e.halt()
 		return nil, err

@@ -107,7 +107,7 @@ func (e *Engine) sever(p *peer, err error) bool {
 			l.in.dst = nil
 		}
 	}
-	p.conns = nil
+	p.conns, p.quick = nil, nil
 	e.discardFrames(&p.posts, err)
 	e.dropAnnounced(p)
 	return any

@@ -19,6 +19,7 @@ const (
 	kindCredit
 	kindPost
 	kindBye
+	kindGot
 	kindEnd // the first that is none
 )
 
@@ -29,14 +30,14 @@ const (
 //	 1 flags  uint8
 //	 2 zero   uint16
 //	 4 n      uint32  bytes of payload that follow the header
-//	 8 ctx    uint32  context; credit: bytes given back
+//	 8 ctx    uint32  context; credit: bytes given back; got: bytes that came
 //	12 tag    int32   tag; credit: messages given back; post: which handler
 //	16 seq    uint32  number of the message among those from this process in this context
 //	20 x      uint64  ┐ sync, rts: the sender's request · cts: the same · data: the receiver's request
 //	28 y      uint64  │ rts: bytes of the message · cts: the receiver's request · data: where in the message
 //	36 z      uint64  ┘ rts: address of the data, 0: none · cts: bytes wanted
 //
-// The last three are absent in eager, credit and bye. In a post they are the
+// The last three are absent in eager, credit, bye and got. In a post they are the
 // caller's.
 type header struct {
 	kind    kind
@@ -59,8 +60,11 @@ const (
 // flagOurs in refuse: x names the receiver's request, not the sender's.
 const flagOurs = 1
 
+// flagVoid in eager: there is no such message, but its number was given away.
+const flagVoid = 2
+
 // long reports whether a frame of this kind has the long header.
-func (k kind) long() bool { return k != kindEager && k != kindCredit && k != kindBye }
+func (k kind) long() bool { return k != kindEager && k != kindCredit && k != kindBye && k != kindGot }
 
 // size is the bytes of the header of a frame of this kind.
 func (k kind) size() int {
@@ -123,6 +127,8 @@ func (h *header) check() error {
 		return fmt.Errorf("%w: frame of kind %d with %d bytes", errViolation, h.kind, h.n)
 	case h.ctx >= MaxContexts && h.message():
 		return fmt.Errorf("%w: context %d", errViolation, h.ctx)
+	case h.flags&flagVoid != 0 && (h.kind != kindEager || h.n > 0):
+		return fmt.Errorf("%w: no message of %d bytes", errViolation, h.n)
 	case h.tag < 0 && h.kind != kindData:
 		return fmt.Errorf("%w: tag %d", errViolation, h.tag)
 	}

@@ -51,9 +51,10 @@ type identity struct {
 
 // card is what others need to connect to a process. As text it is
 //
-//	mm1 u=UID k=KEY a=ARCH j=JOB [b=HUB] [h=HOST s=SOCKET] [t=ADDRESS …]
+//	mm1 u=UID k=KEY a=ARCH j=JOB [b=HUB] [h=HOST s=SOCKET] [r=RAILS] [t=ADDRESS …]
 //
-// in one line: numbers in hexadecimal, addresses as host:port.
+// in one line: numbers in hexadecimal, addresses as host:port; so many of which
+// are used side by side, the others instead of each other.
 type card struct {
 	uid    uid
 	key    [16]byte // who shows it may connect
@@ -63,6 +64,7 @@ type card struct {
 	host   string  // of the machine as seen from here; empty: no shared memory
 	socket string  // abstract Unix socket
 	addrs  []string
+	rails  int // the first of addrs, which are used side by side; see rails.go
 }
 
 const (
@@ -94,6 +96,9 @@ func (c *card) encode() []byte {
 	}
 	if c.host != "" {
 		b = fmt.Appendf(b, " h=%s s=%s", c.host, c.socket)
+	}
+	if c.rails > 1 {
+		b = fmt.Appendf(b, " r=%x", c.rails)
 	}
 	for i, a := range c.addrs {
 		if i == mostAddrs || len(b)+len(a)+3 > mostCard {
@@ -153,6 +158,12 @@ func (c *card) field(key byte, v string) (err error) {
 		c.arch = Arch(n)
 	case 'b':
 		c.hub, err = strconv.ParseUint(v, 16, 64)
+	case 'r':
+		var n uint64
+		if n, err = strconv.ParseUint(v, 16, 8); err == nil && n > mostAddrs {
+			err = ErrCard
+		}
+		c.rails = int(n)
 	case 'h':
 		c.host = v
 	case 's':

@@ -60,6 +60,9 @@ func (e *Engine) begin(c *conn) error {
 // beginMessage matches a message.
 func (e *Engine) beginMessage(c *conn, h *header) error {
 	p := c.peer
+	if h.flags&flagVoid != 0 {
+		return e.passOver(p, h)
+	}
 	size := int(h.n)
 	if h.kind == kindRTS {
 		size = 0
@@ -67,7 +70,7 @@ func (e *Engine) beginMessage(c *conn, h *header) error {
 			return fmt.Errorf("%w: message of %d bytes", errViolation, h.y)
 		}
 	}
-	if err := p.hold(size); err != nil {
+	if err := c.hold(size); err != nil {
 		return err
 	}
 	d, err := e.landing(h.ctx)
@@ -91,11 +94,25 @@ func (e *Engine) beginMessage(c *conn, h *header) error {
 		c.in.req, c.in.dst = r, r.buf[:min(size, len(r.buf))]
 	} else {
 		e.keep(c, d, h, r, turn)
-		if p.held.messages >= p.granted.messages/4*3 && e.awaits(p.proc) {
-			e.indulge(p)
+		if c.held.messages >= c.granted.messages/4*3 && e.awaits(p.proc) {
+			e.indulge(c)
 		}
 	}
 	if turn && d.early.first != nil {
+		e.catchUp(d, p)
+	}
+	return nil
+}
+
+// passOver counts a message that was numbered and will not come.
+func (e *Engine) passOver(p *peer, h *header) error {
+	d, err := e.landing(h.ctx)
+	switch {
+	case err != nil:
+		return err
+	case !p.inTurn(h.ctx, h.seq):
+		p.skip(h.ctx, h.seq)
+	case d.early.first != nil:
 		e.catchUp(d, p)
 	}
 	return nil
@@ -106,7 +123,7 @@ func (e *Engine) beginMessage(c *conn, h *header) error {
 func (e *Engine) keep(c *conn, d *domain, h *header, r *request, turn bool) {
 	m := e.newMessage(int(h.n))
 	m.envelope = envelope{h.ctx, h.tag, c.peer.proc}
-	m.kind, m.seq, m.remote, m.swapped = h.kind, h.seq, h.x, c.swapped
+	m.kind, m.seq, m.remote, m.swapped, m.via = h.kind, h.seq, h.x, c.swapped, c
 	m.size, m.state = int(h.n), arriving
 	if h.kind == kindRTS {
 		m.size, m.addr, m.state = int(h.y), h.z, ready
@@ -153,9 +170,14 @@ func (e *Engine) complete(c *conn) error {
 	case kindEager, kindSync:
 		e.completeMessage(c, r, m)
 	case kindData:
+		if len(c.peer.conns) > 1 {
+			e.control(c, &header{kind: kindGot, ctx: Context(h.n)})
+		}
 		if r != nil {
 			e.completeData(r, int(h.n), c.swapped)
 		}
+	case kindGot:
+		return e.arrived(c, h)
 	case kindCTS:
 		e.cleared(c, h)
 	case kindFin:
@@ -163,10 +185,10 @@ func (e *Engine) complete(c *conn) error {
 	case kindRefuse:
 		e.refused(c, h)
 	case kindCredit:
-		if err := c.peer.credited(h); err != nil {
+		if err := c.credited(h); err != nil {
 			return err
 		}
-		e.unblock(c.peer)
+		e.unblock(c)
 	case kindPost:
 		e.handle(c.peer.proc, h, dst)
 		e.buffers.put(dst)
@@ -180,11 +202,14 @@ func (e *Engine) complete(c *conn) error {
 // buffer, memory of ours, or nothing any more.
 func (e *Engine) completeMessage(c *conn, r *request, m *message) {
 	h := &c.in.h
+	if h.flags&flagVoid != 0 {
+		return
+	}
 	if m == nil {
 		if h.kind == kindSync {
-			e.control(c.peer, &header{kind: kindFin, x: h.x})
+			e.control(c, &header{kind: kindFin, x: h.x})
 		}
-		e.consume(c.peer, int(h.n))
+		e.consume(c, int(h.n))
 		if r != nil {
 			if c.swapped {
 				r.flags |= swapped
@@ -226,14 +251,13 @@ func (e *Engine) discard(m *message) {
 		e.freeMessage(m)
 		return
 	}
-	p := e.peers[m.peer]
 	size := m.size
 	if m.kind == kindRTS {
 		size = 0
 	}
-	e.consume(p, size)
+	e.consume(m.via, size)
 	if m.kind != kindEager {
-		e.control(p, &header{kind: kindRefuse, x: m.remote})
+		e.control(m.via, &header{kind: kindRefuse, x: m.remote})
 	}
 	e.freeMessage(m)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -279,6 +280,6 @@ func (e *Engine) linkLocal(p *peer, h *hello, nc net.Conn, o *localOffer, mem []
 		eager = e.cfg.EagerLimit
 	}
 	eager = min(eager, most, h.grants.bytes/4)
-	e.link(p, h, []wire{w}, terms{eager: eager, credit: h.grants, theirs: e.grants(0), piece: most})
+	e.link(p, h, []wire{w}, []time.Duration{0}, terms{eager: eager, credit: h.grants, theirs: e.grants(0), piece: most})
 	return nil
 }

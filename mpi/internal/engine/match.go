@@ -68,6 +68,7 @@ type message struct {
 	data    []byte   // eager: its contents
 	remote  uint64   // sync, rts: the sender's request
 	addr    uint64   // rts: where the data is
+	via     *conn    // the link it came by; nil: it is ours
 	local   *request // the send itself, if it is ours
 	claimed *request // the receive that gets it when it is all there
 	small   [64]byte // data of small messages
@@ -234,7 +235,7 @@ func (e *Engine) freeMessage(m *message) {
 		gen = 1
 	}
 	// Field by field: the array of small data need not be cleared.
-	m.gen, m.state, m.data, m.local, m.claimed = gen, noMessage, nil, nil, nil
+	m.gen, m.state, m.data, m.local, m.claimed, m.via = gen, noMessage, nil, nil, nil, nil
 	m.remote, m.addr, m.swapped, m.orphan, m.seized = 0, 0, false, false, false
 	e.messages.put(m.slot)
 }

@@ -161,23 +161,58 @@ type terms struct {
 	theirs credit // what it may have waiting here
 }
 
+// part is what each of so many links gets.
+func (c credit) part(links int) credit { return credit{c.bytes / links, c.messages / links} }
+
+// quickest are the links that messages take: those on which an answer takes hardly
+// longer than on the nearest. They stay the same, since messages of one tag must
+// not change links.
+func quickest(links []*conn) []*conn {
+	least := time.Duration(1<<63 - 1)
+	for _, c := range links {
+		least = min(least, c.gauge.near)
+	}
+	var quick []*conn
+	for _, c := range links {
+		if c.gauge.near <= least+least/2+hardlyLonger {
+			quick = append(quick, c)
+		}
+	}
+	return quick
+}
+
+const hardlyLonger = 500 * time.Microsecond
+
+// unlikeEager is what is sent without asking where some links are farther than
+// others: which is the better for a longer message depends on what they carry.
+const unlikeEager = 16 << 10
+
 // attach makes a peer reachable over links and sends what has waited for that.
 func (e *Engine) attach(p *peer, links []*conn, t terms) {
-	p.state, p.conns = up, links
-	p.eager, p.left, p.granted = t.eager, t.credit, t.theirs
+	p.state, p.conns, p.quick = up, links, quickest(links)
+	p.eager = t.eager
 	if e.cfg.EagerLimit > 0 {
 		p.eager = min(e.cfg.EagerLimit, p.eager)
 	}
+	for _, c := range links {
+		c.left, c.granted = t.credit.part(len(links)), t.theirs.part(len(links))
+		p.eager = min(p.eager, max(c.left.bytes/4, 1))
+	}
+	if len(p.quick) < len(links) {
+		p.eager = min(p.eager, unlikeEager)
+	}
 	p.offered = false
-	for p.posts.first != nil {
-		f := p.posts.pop()
-		links[0].out.push(f)
-		if !links[0].listed {
-			links[0].listed = true
-			e.output = append(e.output, links[0])
+	for first := p.quick[0]; p.posts.first != nil; {
+		first.out.push(p.posts.pop())
+		if !first.listed {
+			first.listed = true
+			e.output = append(e.output, first)
 		}
 	}
-	e.unblock(p)
+	for r := p.blocked.first; r != nil; r = p.blocked.first {
+		p.blocked.remove(r)
+		e.queue(p, r)
+	}
 	if e.driver != nil && e.driver.asleep {
 		e.bell.ring() // it has one more link to look at
 	}

@@ -63,7 +63,7 @@ func (t *track) advance() {
 }
 
 // sequence is the number of the next message to a peer in a context. Peers with
-// one link do not count.
+// one link for messages do not count.
 func (p *peer) sequence(c Context) uint32 {
 	if len(p.conns) <= 1 {
 		return 0

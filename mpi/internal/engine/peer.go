@@ -10,15 +10,14 @@ type peer struct {
 	card  *card // nil: to be resolved
 
 	conns   []*conn
+	quick   []*conn  // those that messages take: none is much farther than another
 	eager   int      // largest message to send without asking
-	blocked requests // sends that wait for a link or for credit, in order
+	blocked requests // sends that wait for a link, in order
 	streams requests // sends whose data the other side has asked for
+	backlog int      // bytes of those that no link has
 	posts   frames   // active messages that wait for a link
-
-	left    credit // what we may still send
-	granted credit // what it may have outstanding here
-	held    credit // what it has
-	owed    credit // of what was taken, what has not been told yet
+	lanes   []lane   // of conns, for pick
+	own     account  // of messages to ourselves
 
 	out, in []track // by context; with several links only
 	offered bool    // we are offering it links
@@ -35,6 +34,15 @@ const (
 	departed // it said goodbye
 	failed
 )
+
+// account is the credit between two processes for the messages of one link. Each
+// link has its own, so that a link that is held up keeps no other from sending.
+type account struct {
+	left    credit // what we may still send
+	granted credit // what the peer may have outstanding here
+	held    credit // what it has
+	owed    credit // of what was taken, what has not been told yet
+}
 
 // credit is an amount of messages that wait for a receive.
 type credit struct{ bytes, messages int }
@@ -60,74 +68,85 @@ func (p *peer) gone() error {
 	return nil
 }
 
-// takesOne reports whether the peer's credit allows a message to be announced.
-func (p *peer) takesOne() bool { return p.left.messages > 0 && p.left.bytes >= overhead }
+// takesOne reports whether the credit allows a message to be announced.
+func (a *account) takesOne() bool { return a.left.messages > 0 && a.left.bytes >= overhead }
 
-// takes reports whether the peer's credit allows a message as a whole. It leaves
-// what the announcement of as many others as may be sent needs.
-func (p *peer) takes(n int) bool {
-	return n <= p.eager && p.left.messages > 0 && p.left.bytes >= n+p.left.messages*overhead
+// takes reports whether the credit allows a message as a whole. It leaves what the
+// announcement of as many others as may be sent needs.
+func (c *conn) takes(n int) bool {
+	return n <= c.peer.eager && c.left.messages > 0 && c.left.bytes >= n+c.left.messages*overhead
 }
 
 // hold counts a message that has come against what the peer was granted.
-func (p *peer) hold(n int) error {
-	p.held.add(n)
-	if p.held.bytes > p.granted.bytes || p.held.messages > p.granted.messages {
+func (a *account) hold(n int) error {
+	a.held.add(n)
+	if a.held.bytes > a.granted.bytes || a.held.messages > a.granted.messages {
 		return fmt.Errorf("%w: more messages than it has credit for", errViolation)
 	}
 	return nil
 }
 
-// consume counts a message that was taken, and tells the peer now and then.
-func (e *Engine) consume(p *peer, n int) {
-	p.held.bytes -= n + overhead
-	p.held.messages--
-	if p.state != up || p.proc == e.self {
+// consume counts a message that was taken which came by a link, nil if it was our
+// own, and tells the peer now and then.
+func (e *Engine) consume(c *conn, n int) {
+	if c == nil {
+		own := &e.peers[e.self].own
+		own.held.bytes -= n + overhead
+		own.held.messages--
 		return
 	}
-	p.owed.add(n)
-	if p.owed.bytes >= p.granted.bytes/4 || p.owed.messages >= p.granted.messages/4 {
-		e.repay(p)
+	c.held.bytes -= n + overhead
+	c.held.messages--
+	if c.peer.state != up {
+		return
+	}
+	c.owed.add(n)
+	if c.owed.bytes >= c.granted.bytes/4 || c.owed.messages >= c.granted.messages/4 {
+		e.repay(c)
 	}
 }
 
-func (e *Engine) repay(p *peer) {
-	h := header{kind: kindCredit, ctx: Context(p.owed.bytes), tag: int32(p.owed.messages)}
-	p.owed = credit{}
-	e.control(p, &h)
+func (e *Engine) repay(c *conn) {
+	h := header{kind: kindCredit, ctx: Context(c.owed.bytes), tag: int32(c.owed.messages)}
+	c.owed = credit{}
+	e.control(c, &h)
 }
 
 // credited takes back credit from a peer.
-func (p *peer) credited(h *header) error {
-	p.left.bytes += int(h.ctx)
-	p.left.messages += int(h.tag)
-	if p.left.bytes > mostCredit || p.left.messages > mostCredit {
-		return fmt.Errorf("%w: %d bytes of credit", errViolation, p.left.bytes)
+func (a *account) credited(h *header) error {
+	a.left.bytes += int(h.ctx)
+	a.left.messages += int(h.tag)
+	if a.left.bytes > mostCredit || a.left.messages > mostCredit {
+		return fmt.Errorf("%w: %d bytes of credit", errViolation, a.left.bytes)
 	}
 	return nil
 }
 
-// indulge gives a peer credit for more messages if it has nearly none left: what
+// indulge gives a link credit for more messages if it has nearly none left: what
 // is waited for here may be behind those that are here already, and a receive
 // whose message has been sent must end (MPI 4.1 §3.5).
-func (e *Engine) indulge(p *peer) {
-	if p.state != up || p.proc == e.self || p.held.messages < p.granted.messages/4*3 || p.granted.messages >= mostIndulged {
+func (e *Engine) indulge(c *conn) {
+	if c.peer.state != up || c.held.messages < c.granted.messages/4*3 || c.granted.messages >= mostIndulged {
 		return
 	}
-	more := credit{p.granted.messages * overhead, p.granted.messages}
-	p.granted.bytes += more.bytes
-	p.granted.messages += more.messages
-	e.control(p, &header{kind: kindCredit, ctx: Context(more.bytes), tag: int32(more.messages)})
+	more := credit{c.granted.messages * overhead, c.granted.messages}
+	c.granted.bytes += more.bytes
+	c.granted.messages += more.messages
+	e.control(c, &header{kind: kindCredit, ctx: Context(more.bytes), tag: int32(more.messages)})
 }
 
 // indulgeAll is indulge for those that a receive may be from.
 func (e *Engine) indulgeAll(from Proc) {
 	if from != AnyProc {
-		e.indulge(e.peers[from])
+		for _, c := range e.peers[from].conns {
+			e.indulge(c)
+		}
 		return
 	}
 	for _, p := range e.peers {
-		e.indulge(p)
+		for _, c := range p.conns {
+			e.indulge(c)
+		}
 	}
 }
 
@@ -153,7 +172,7 @@ func (e *Engine) awaits(p Proc) bool {
 	return false
 }
 
-// mostIndulged bounds the messages that a peer may have waiting here though
+// mostIndulged bounds the messages that a link may have brought though
 // receives wait for others of its.
 const mostIndulged = 1 << 22
 

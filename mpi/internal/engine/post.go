@@ -59,7 +59,7 @@ func (e *Engine) post(to Proc, k uint8, hdr *[24]byte, payload []byte, done func
 	var c *conn
 	n := 0
 	if p.state == up {
-		c = p.conns[0]
+		c = p.quick[0]
 		if c.out.first == nil && !c.broken {
 			n = e.writeNow(c, e.hdr[:size], payload)
 		}

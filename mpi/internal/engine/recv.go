@@ -93,7 +93,7 @@ func (e *Engine) give(m *message, r *request) {
 		e.giveSelf(m, r)
 	case m.kind == kindRTS:
 		p := e.peers[m.peer]
-		e.consume(p, 0)
+		e.consume(m.via, 0)
 		if p.state == up {
 			e.fetch(r, p, m)
 		} else { // a matched probe had it when the peer went
@@ -114,11 +114,10 @@ func (e *Engine) deliver(m *message, r *request) {
 	if m.swapped {
 		r.flags |= swapped
 	}
-	p := e.peers[m.peer]
 	if m.kind == kindSync {
-		e.control(p, &header{kind: kindFin, x: m.remote})
+		e.control(m.via, &header{kind: kindFin, x: m.remote})
 	}
-	e.consume(p, m.size)
+	e.consume(m.via, m.size)
 	r.peer, r.tag = m.peer, m.tag
 	size := m.size
 	e.freeMessage(m)
@@ -150,7 +149,7 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 	c := p.rail(r.ctx, m.tag)
 	switch {
 	case r.total == 0:
-		e.control(p, &header{kind: kindFin, x: r.remote})
+		e.control(m.via, &header{kind: kindFin, x: r.remote})
 		e.received(r, 0, m.size)
 	case m.addr != 0 && c.pull != nil:
 		r.state, r.addr = moving, m.addr
@@ -160,7 +159,7 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 		}
 	default:
 		r.state = moving
-		e.control(p, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
+		e.control(m.via, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
 	}
 }
 
@@ -178,7 +177,7 @@ func (e *Engine) pullSome(r *request) {
 		e.pulls.remove(r)
 		r.addr = 0
 		if err == errNoPull && r.moved == 0 { // not allowed here after all: have it sent
-			e.control(p, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
+			e.control(c, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
 			return
 		}
 		e.end(r, ErrRefused)
@@ -189,7 +188,7 @@ func (e *Engine) pullSome(r *request) {
 	}
 	e.pulls.remove(r)
 	r.addr = 0
-	e.control(p, &header{kind: kindFin, x: r.remote})
+	e.control(c, &header{kind: kindFin, x: r.remote})
 	e.received(r, r.total, int(r.status.Bytes))
 }
 

@@ -18,7 +18,7 @@ func (e *Engine) sendSelf(r *request) {
 	}
 	p := e.peers[e.self]
 	n := len(r.buf)
-	small := r.flags&synchronous == 0 && n <= p.eager && p.held.bytes+n+overhead <= p.granted.bytes
+	small := r.flags&synchronous == 0 && n <= p.eager && p.own.held.bytes+n+overhead <= p.own.granted.bytes
 	room := 0
 	if small {
 		room = n
@@ -30,7 +30,7 @@ func (e *Engine) sendSelf(r *request) {
 	if small {
 		copy(m.data, r.buf)
 		m.kind, m.local = kindEager, nil
-		p.held.add(n)
+		p.own.held.add(n)
 		e.end(r, nil)
 	}
 	d.hold(m)

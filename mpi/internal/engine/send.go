@@ -1,5 +1,7 @@
 package engine
 
+import "fmt"
+
 // Isend begins to send. Small messages are on their way, or copied, when it
 // returns; the request must be completed by Wait or Test, or freed.
 func (e *Engine) Isend(a *SendArgs) (ID, error) {
@@ -68,19 +70,19 @@ func (e *Engine) sendNow(a *SendArgs) (sent bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if p.state != up || p.blocked.first != nil || !p.takes(len(a.Data)) || p.proc == e.self {
+	if p.state != up || p.proc == e.self {
 		return false, nil
 	}
 	c := p.rail(a.Context, a.Tag)
-	if c.out.first != nil || c.broken {
+	if c.blocked.first != nil || !c.takes(len(a.Data)) || c.out.first != nil || c.broken {
 		return false, nil
 	}
 	h := header{kind: kindEager, n: uint32(len(a.Data)), ctx: a.Context, tag: a.Tag}
 	if len(p.conns) > 1 {
 		h.seq = p.sequence(a.Context)
 	}
-	p.left.bytes -= len(a.Data) + overhead
-	p.left.messages--
+	c.left.bytes -= len(a.Data) + overhead
+	c.left.messages--
 	e.writeCopy(c, &h, a.Data)
 	return true, nil
 }
@@ -104,8 +106,8 @@ func (e *Engine) isend(a *SendArgs) (*request, error) {
 	switch {
 	case p.proc == e.self:
 		e.sendSelf(r)
-	case p.state == up && p.blocked.first == nil && p.takesOne():
-		e.launch(p, r)
+	case p.state == up:
+		e.queue(p, r)
 	default:
 		r.state = posted
 		p.blocked.push(r)
@@ -114,17 +116,29 @@ func (e *Engine) isend(a *SendArgs) (*request, error) {
 	return r, nil
 }
 
-// launch sends a message, or announces it. There is credit for one more.
-func (e *Engine) launch(p *peer, r *request) {
-	h := header{kind: kindEager, n: uint32(len(r.buf)), ctx: r.ctx, tag: r.tag, seq: p.sequence(r.ctx)}
+// queue numbers a message and sends it, or has it wait for its link's credit. It
+// is numbered here, since those of other links do not wait for it.
+func (e *Engine) queue(p *peer, r *request) {
 	c := p.rail(r.ctx, r.tag)
-	whole := p.takes(len(r.buf))
-	p.left.messages--
-	if !whole {
-		e.announce(p, c, r, h)
+	r.stamp = uint64(p.sequence(r.ctx))
+	if c.blocked.first == nil && c.takesOne() {
+		e.launch(c, r)
 		return
 	}
-	p.left.bytes -= len(r.buf) + overhead
+	r.state = posted
+	c.blocked.push(r)
+}
+
+// launch sends a message, or announces it. There is credit for one more.
+func (e *Engine) launch(c *conn, r *request) {
+	h := header{kind: kindEager, n: uint32(len(r.buf)), ctx: r.ctx, tag: r.tag, seq: uint32(r.stamp)}
+	whole := c.takes(len(r.buf))
+	c.left.messages--
+	if !whole {
+		e.announce(c, r, h)
+		return
+	}
+	c.left.bytes -= len(r.buf) + overhead
 	if r.flags&synchronous != 0 {
 		h.kind, h.x = kindSync, r.wire()
 		r.state = announced
@@ -136,9 +150,9 @@ func (e *Engine) launch(p *peer, r *request) {
 
 // announce sends the header of a message, which the other side will fetch or
 // ask for.
-func (e *Engine) announce(p *peer, c *conn, r *request, h header) {
+func (e *Engine) announce(c *conn, r *request, h header) {
 	h.kind, h.n, h.x, h.y = kindRTS, 0, r.wire(), uint64(len(r.buf))
-	p.left.bytes -= overhead
+	c.left.bytes -= overhead
 	r.state = announced
 	if c.pull != nil && len(r.buf) > 0 {
 		h.z = c.pull.expose(h.x, r.buf)
@@ -147,15 +161,15 @@ func (e *Engine) announce(p *peer, c *conn, r *request, h header) {
 	e.write(c, &h, nil, nil)
 }
 
-// unblock sends what has waited for credit or a link.
-func (e *Engine) unblock(p *peer) {
-	for p.state == up && p.takesOne() {
-		r := p.blocked.first
+// unblock sends what has waited for credit.
+func (e *Engine) unblock(c *conn) {
+	for c.peer.state == up && c.takesOne() {
+		r := c.blocked.first
 		if r == nil {
 			return
 		}
-		p.blocked.remove(r)
-		e.launch(p, r)
+		c.blocked.remove(r)
+		e.launch(c, r)
 	}
 }
 
@@ -163,7 +177,7 @@ func (e *Engine) unblock(p *peer) {
 func (e *Engine) cleared(c *conn, h *header) {
 	r := e.named(h.x, sendRequest, announced, c.peer.proc)
 	if r == nil || h.z > uint64(len(r.buf)) {
-		e.control(c.peer, &header{kind: kindRefuse, flags: flagOurs, x: h.y})
+		e.control(c, &header{kind: kindRefuse, flags: flagOurs, x: h.y})
 		return
 	}
 	e.conceal(r)
@@ -174,32 +188,68 @@ func (e *Engine) cleared(c *conn, h *header) {
 	}
 	r.state = moving
 	c.peer.streams.push(r)
-	for _, c := range c.peer.conns {
-		e.stream(c)
+	c.peer.backlog += r.total
+	e.stream(c.peer)
+}
+
+// stream sends pieces of large messages over the links that take them now.
+func (e *Engine) stream(p *peer) {
+	for p.streams.first != nil && p.state == up {
+		c, n := e.lane(p)
+		if c == nil {
+			return
+		}
+		e.sendPiece(c, n)
 	}
 }
 
-// stream sends the next piece of a large message over a link that is idle.
-// Whichever link is idle takes the next one: so links share a message in
-// proportion to what they carry.
-func (e *Engine) stream(c *conn) {
-	for c.out.first == nil && !c.broken {
-		p := c.peer
-		r := p.streams.first
-		if r == nil {
-			return
+// lane chooses the link for the next piece, and how long the piece is to be; nil:
+// none takes one now.
+func (e *Engine) lane(p *peer) (*conn, int) {
+	if len(p.conns) == 1 {
+		c := p.conns[0]
+		if c.out.first != nil || c.broken {
+			return nil, 0
 		}
-		n := min(r.total-r.moved, c.piece)
-		h := header{kind: kindData, n: uint32(n), x: r.remote, y: uint64(r.moved)}
-		data := r.buf[r.moved : r.moved+n]
-		r.moved += n
-		p.streams.remove(r)
-		if r.moved < r.total {
-			p.streams.push(r) // behind the others: they take turns
-		}
-		r.pieces++
-		e.write(c, &h, data, r)
+		return c, c.piece
 	}
+	p.lanes = p.lanes[:0]
+	for _, c := range p.conns {
+		p.lanes = append(p.lanes, lane{&c.gauge, c.out.first == nil && !c.broken})
+	}
+	n := min(pieceOf(p.backlog, len(p.conns)), p.streams.first.total-p.streams.first.moved)
+	i := pick(p.lanes, n, p.backlog)
+	if i < 0 {
+		return nil, 0
+	}
+	p.conns[i].gauge.sent(e.clock(), n)
+	return p.conns[i], n
+}
+
+// sendPiece sends at most so many of the next bytes.
+func (e *Engine) sendPiece(c *conn, most int) {
+	p := c.peer
+	r := p.streams.first
+	n := min(r.total-r.moved, most)
+	h := header{kind: kindData, n: uint32(n), x: r.remote, y: uint64(r.moved)}
+	data := r.buf[r.moved : r.moved+n]
+	r.moved += n
+	p.backlog -= n
+	p.streams.remove(r)
+	if r.moved < r.total {
+		p.streams.push(r) // behind the others: they take turns
+	}
+	r.pieces++
+	e.write(c, &h, data, r)
+}
+
+// arrived takes the acknowledgement of a piece.
+func (e *Engine) arrived(c *conn, h *header) error {
+	if !c.gauge.got(e.clock(), int(h.ctx)) {
+		return fmt.Errorf("%w: acknowledges %d bytes too many", errViolation, h.ctx)
+	}
+	e.stream(c.peer)
+	return nil
 }
 
 // sent is called when the last byte of a frame with a send's data is with the

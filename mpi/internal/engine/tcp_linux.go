@@ -77,7 +77,7 @@ func roundTrip(nc net.Conn) time.Duration {
 	var rtt time.Duration
 	_ = raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			rtt = time.Duration(info.Rtt) * time.Microsecond
+			rtt = time.Duration(min(info.Rtt, info.Min_rtt)) * time.Microsecond
 		}
 	})
 	return rtt
