@@ -44,6 +44,7 @@ func All() []Benchmark {
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 		{"matb", "all-to-all over a narrow link, paced and not", matb},
 		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
+		{"stripes", "MPI for Go over two lines instead of one, and over one that loses packets", stripes},
 	}
 }
 

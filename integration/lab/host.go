@@ -37,6 +37,7 @@ type Host struct {
 	net     *netspace
 	running []*Cmd
 	daemons int
+	lines   int // in this life
 }
 
 // PID returns the machine's number of the host's process 1, 0 if the host is
@@ -166,7 +167,7 @@ func (h *Host) PowerOff() error {
 	running := slices.Clone(h.running)
 	h.pidfd.Close()
 	h.net.close()
-	h.pidfd, h.net = nil, nil
+	h.pidfd, h.net, h.lines = nil, nil, 0
 	h.mu.Unlock()
 
 	// The kernel would remove the cable only when it gets round to it.

@@ -32,6 +32,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,9 @@ type Lab struct {
 	wan     *wanProcess
 	sites   []*site
 	hosts   []*Host
+
+	mu    sync.Mutex // guards lines
+	lines int        // how many there were
 }
 
 // New builds a lab and starts its hosts; Close ends it. ctx bounds the building

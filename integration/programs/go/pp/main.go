@@ -21,7 +21,8 @@ import (
 	"github.com/meshmpi/meshmpi/mpi"
 )
 
-// warm is how many rounds say how long one takes, most how many are measured.
+// warm is how many rounds come before others are counted, most how many are
+// measured at most.
 const (
 	warm = 20
 	most = 1 << 20
@@ -29,6 +30,7 @@ const (
 
 func main() {
 	seconds := flag.Float64("seconds", 0.5, "to measure each size for")
+	least := flag.Int("least", warm, "rounds that say how long one takes, and that are measured at least")
 	allocs := flag.Bool("allocs", false, "count allocations per round trip instead")
 	idle := flag.Duration("idle", 0, "see what waiting that long costs instead")
 	flag.Parse()
@@ -52,7 +54,7 @@ func main() {
 			return bad
 		}
 		if c.Rank() < 2 {
-			if err := work(c, sizes, *seconds, *allocs, *idle); err != nil {
+			if err := work(c, sizes, *seconds, max(*least, 2), *allocs, *idle); err != nil {
 				return err
 			}
 		}
@@ -60,7 +62,7 @@ func main() {
 	})
 }
 
-func work(c *mpi.Comm, sizes []int, seconds float64, allocs bool, idle time.Duration) error {
+func work(c *mpi.Comm, sizes []int, seconds float64, least int, allocs bool, idle time.Duration) error {
 	if idle > 0 {
 		return wait(c, idle)
 	}
@@ -70,7 +72,7 @@ func work(c *mpi.Comm, sizes []int, seconds float64, allocs bool, idle time.Dura
 		if allocs {
 			err = count(c, n)
 		} else {
-			err = measure(c, n, seconds, times)
+			err = measure(c, n, seconds, least, times)
 		}
 		if err != nil {
 			return err
@@ -80,12 +82,12 @@ func work(c *mpi.Comm, sizes []int, seconds float64, allocs bool, idle time.Dura
 }
 
 // measure agrees on a number of rounds that takes the time, and does them.
-func measure(c *mpi.Comm, size int, seconds float64, times []time.Duration) error {
+func measure(c *mpi.Comm, size int, seconds float64, least int, times []time.Duration) error {
 	buf := make([]byte, size)
-	if err := play(c, buf, times[:warm]); err != nil {
+	if err := play(c, buf, times[:least]); err != nil {
 		return err
 	}
-	rounds := []int{roundsFor(seconds, times[:warm])}
+	rounds := []int{roundsFor(seconds, times[:least])}
 	if c.Rank() == 0 {
 		if err := mpi.Send(c, rounds, 1, 1); err != nil {
 			return err
@@ -107,7 +109,7 @@ func measure(c *mpi.Comm, size int, seconds float64, times []time.Duration) erro
 // has it.
 func roundsFor(seconds float64, times []time.Duration) int {
 	later := times[len(times)/2:]
-	return max(warm, int(min(most, seconds*float64(len(later))/max(total(later).Seconds(), 1e-9))))
+	return max(len(times), int(min(most, seconds*float64(len(later))/max(total(later).Seconds(), 1e-9))))
 }
 
 func total(times []time.Duration) (sum time.Duration) {
