@@ -30,7 +30,12 @@ type gauge struct {
 const (
 	pieceMost  = 64 << 10 // bytes of a piece where there are several links
 	pieceLeast = 16 << 10
-	gaugeTime  = 2 * time.Millisecond // a measurement takes at least this, and an answer's time
+
+	// windowLeast lets a link go on when acknowledgements come late because
+	// somebody else had the processor.
+	windowLeast = 8 * pieceMost
+
+	gaugeTime = 2 * time.Millisecond // a measurement takes at least this, and an answer's time
 )
 
 // sent notes a piece that is given to the link.
@@ -82,7 +87,7 @@ func (g *gauge) window() int {
 	if g.rate == 0 {
 		return pieceMost
 	}
-	return 2*pieceMost + int(2*g.rate*g.near.Seconds())
+	return windowLeast + int(2*g.rate*g.near.Seconds())
 }
 
 // until is how long it takes until n more bytes are at the other end, at a rate.
