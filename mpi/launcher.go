@@ -49,6 +49,7 @@ type options struct {
 	noShared   bool
 	eagerLimit int
 	links      int
+	group      *int // WithGroupLinks
 	host, site string
 	hostGiven  bool
 	log        *slog.Logger
@@ -60,6 +61,7 @@ const (
 	envNoShared = "MESH_NO_SHM"      // not empty: WithoutSharedMemory
 	envEager    = "MESH_EAGER_LIMIT" // WithEagerLimit
 	envLinks    = "MESH_LINKS"       // WithLinks
+	envGroup    = "MESH_GROUP_LINKS" // WithGroupLinks
 )
 
 // placed is a launcher that knows where the process is, better than variables,
@@ -108,7 +110,48 @@ func (o *options) fromEnvironment(env func(string) string) error {
 		}
 		*v.to = n
 	}
+	s := env(envGroup)
+	if s == "" || o.group != nil {
+		return nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > mostGroupLinks {
+		return fmt.Errorf("%s=%.40q; a number from 0 to %d is allowed", envGroup, s, mostGroupLinks)
+	}
+	o.group = &n
 	return nil
+}
+
+// Connections between two sites are shared by themselves when there would be more
+// than groupFrom of them: those of 64 ranks with 64. Then there are groupDefault.
+const (
+	mostGroupLinks = 16
+	groupFrom      = 64 * 64
+	groupDefault   = 4
+)
+
+// groupLinks is how many connections the ranks of two sites are to share, given the
+// site of each rank; zero: each pair has its own.
+func (o *options) groupLinks(sites []int) int {
+	if o.group != nil {
+		return min(max(*o.group, 0), mostGroupLinks)
+	}
+	ranks := map[int]int{}
+	for _, s := range sites {
+		ranks[s]++
+	}
+	first, second := 0, 0
+	for _, n := range ranks {
+		if n > first {
+			first, second = n, first
+		} else {
+			second = max(second, n)
+		}
+	}
+	if first*second > groupFrom {
+		return groupDefault
+	}
+	return 0
 }
 
 // WithLauncher has the job be what l says, instead of what the environment does.
@@ -140,6 +183,14 @@ func WithEagerLimit(bytes int) Option { return func(o *options) { o.eagerLimit =
 // Messages of different communicators and tags then do not wait for each other's
 // lost packets, and large messages are sent over all of them.
 func WithLinks(n int) Option { return func(o *options) { o.links = n } }
+
+// WithGroupLinks has all ranks of a site share n connections, of 1 to 16, to those
+// of each other site: the first n ranks of each site pass the others' messages on.
+// Such a rank stays until the others have finalized; if it dies, ranks that talked
+// through it count as failed for each other. 0: each pair of ranks has connections
+// of its own. Without the option that is decided by the number of ranks: up to 64
+// with 64 have their own. All ranks must say the same.
+func WithGroupLinks(n int) Option { return func(o *options) { o.group = &n } }
 
 // WithPlace says which host and site the process is on, instead of its
 // environment (MESH_NODE and MESH_SITE) and the machine.

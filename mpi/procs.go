@@ -94,6 +94,17 @@ func (t *table) fill(l Launcher) error {
 	return nil
 }
 
+// siteNumbers are the sites of the job's ranks, numbered alike at all of them.
+func (t *table) siteNumbers(size int) []int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sites := make([]int, size)
+	for i := range sites {
+		sites[i] = int(t.places[i].site)
+	}
+	return sites
+}
+
 // add takes note of a process.
 func (t *table) add(p engine.Proc, r record) {
 	for int(p) >= len(t.records) { // the engine may know others, which have connected

@@ -112,6 +112,13 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	if cfg.Hub == nil && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/w.table.neighbours(l.Rank())))
 	}
+	if sites := w.table.siteNumbers(l.Size()); cfg.Hub == nil {
+		if n := o.groupLinks(sites); n > 0 {
+			if err := w.eng.Group(sites, n); err != nil {
+				return err
+			}
+		}
+	}
 	if err := w.eng.Start(ctx); err != nil {
 		return err
 	}

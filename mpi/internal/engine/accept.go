@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/meshmpi/meshmpi/mpi/internal/trunk"
 )
 
 // mostStrangers bounds the connections whose holders have not proved yet who
@@ -20,6 +22,7 @@ type porch struct {
 	listeners []net.Listener
 	strangers chan struct{}       // of size mostStrangers: one token for each
 	parties   map[[16]byte]*party // by nonce; guarded by the gate
+	trunk     *trunk.Node         // nil: connections are not shared; set before Start
 }
 
 // party is what has come of connections that are offered together.
@@ -165,7 +168,7 @@ func (e *Engine) welcome(nc net.Conn) {
 		h, err = readHello(nc, e.helloKey(&e.me.card))
 	}
 	<-e.strangers
-	if err == nil && (h.status != offered || h.to != e.me.card.uid) {
+	if err == nil && (h.status != offered && h.status != passing || h.to != e.me.card.uid) {
 		err = errViolation
 	}
 	if err == nil {
@@ -175,6 +178,10 @@ func (e *Engine) welcome(nc net.Conn) {
 		e.log.Debug("a stranger connected", "addr", nc.RemoteAddr(), "err", err)
 		local.drop()
 		nc.Close()
+		return
+	}
+	if h.status == passing && local == nil {
+		e.admitNeighbour(h, nc)
 		return
 	}
 	if local != nil {

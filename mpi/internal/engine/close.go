@@ -24,6 +24,9 @@ func (e *Engine) Close(ctx context.Context) error {
 				}
 			}
 			err = e.until(ctx, e.parted)
+			if err == nil && e.trunk != nil { // others may still need it as a gateway
+				err = e.until(ctx, e.trunk.Drained)
+			}
 		}
 	}
 	e.stop()

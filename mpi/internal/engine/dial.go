@@ -18,6 +18,13 @@ const dialNext = 300 * time.Millisecond
 // dialPeer makes links to a peer: through shared memory if it is on this host
 // and willing, otherwise by connections to an address of its card.
 func (e *Engine) dialPeer(ctx context.Context, p *peer, c *card) error {
+	if e.grouped(p) {
+		err := e.dialGroup(ctx, p, c)
+		if err == nil || retry(err) || ctx.Err() != nil {
+			return err
+		}
+		e.log.Warn("no way through gateways: connecting directly", "proc", p.proc, "err", err)
+	}
 	// Rings have words in the machine's own byte order.
 	if e.me.card.host != "" && c.host == e.me.card.host && c.socket != "" && c.arch&bigEndian == e.me.card.arch&bigEndian {
 		err := e.dialLocal(ctx, p, c)

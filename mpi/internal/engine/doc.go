@@ -45,6 +45,9 @@
 // that is held up by a lost packet, or for ever, holds up no others (order.go).
 // Large messages go over all, by what each is worth (share.go).
 //
+// The processes of a site may share few connections to those of another (Group,
+// group.go, package trunk).
+//
 // Links are rings in memory (ring.go) between goroutines of a process and, as
 // shared memory, between processes of a host; TCP sockets read and written by
 // system calls of our own; and net.Conn where the caller injects a dialer.

@@ -52,6 +52,7 @@ const (
 	notYet           // try again: who you are is not known here yet
 	taken            // try again, unless you hear from us: we are connecting to you
 	gone             // do not try again
+	passing          // an offer to be neighbours in a group (group.go), not of a link
 	statusEnd        // the first that is none
 )
 
@@ -134,7 +135,7 @@ func (e *Engine) answer(h *hello, grants credit) *hello {
 
 // heed checks the answer to an offer and says what it means.
 func (h *hello) heed(a *hello) error {
-	if a.from != h.to || a.to != h.from || a.nonce != h.nonce || a.index != h.index || a.status == offered {
+	if a.from != h.to || a.to != h.from || a.nonce != h.nonce || a.index != h.index || a.status == offered || a.status == passing {
 		return fmt.Errorf("%w: answer to something else", errViolation)
 	}
 	switch a.status {

@@ -17,6 +17,7 @@ type netWire struct {
 	news   atomic.Bool    // in or err has changed
 	within bool           // a frame has begun; see Engine.incoming
 	cur    []byte         // what the engine works on
+	runs   bool           // its goroutines have been started
 
 	mu      sync.Mutex // guards the rest
 	changed *sync.Cond
@@ -39,6 +40,7 @@ func newNetWire(e *Engine, nc net.Conn) *netWire {
 
 // plug starts the goroutines, which end after close.
 func (w *netWire) plug(c *conn) error {
+	w.runs = true
 	w.e.fast = append(w.e.fast, c)
 	w.e.tasks.Add(2)
 	go w.read()
@@ -104,6 +106,11 @@ func (w *netWire) close() {
 	w.closed = true
 	if w.err != nil {
 		w.out = nil
+	}
+	if !w.runs { // it was not to be a link, and what says so has to be sent
+		w.runs = true
+		w.e.tasks.Add(1)
+		go w.send()
 	}
 	_ = w.nc.SetDeadline(time.Now().Add(netLinger))
 	w.changed.Broadcast()

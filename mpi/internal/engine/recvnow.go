@@ -41,16 +41,16 @@ func (e *Engine) recvNow(a *RecvArgs) (st Status, done bool, err error) {
 		return st, false, nil
 	}
 	p, size := c.peer, int(h.n)
-	if p.hold(size) != nil {
-		p.held.bytes -= size + overhead
-		p.held.messages--
+	if c.hold(size) != nil {
+		c.held.bytes -= size + overhead
+		c.held.messages--
 		return st, false, nil
 	}
 	n := copy(a.Buf, f[shortHeader:])
 	if c.ring.in.advance(f) && c.ring.asleep.Load() != 0 {
 		c.ring.bell()
 	}
-	e.consume(p, size)
+	e.consume(c, size)
 	e.turns++
 	if size > n {
 		err = ErrTruncate{int64(size), int64(n)}

@@ -46,6 +46,7 @@ var kinds = []struct {
 	{"tcp/3", processes(func(c *Config) { c.Links = 3 })},
 	{"shared", processes(func(c *Config) { c.SharedMemory = true })},
 	{"conn", overPipes},
+	{"group", grouped(2)},
 }
 
 func TestSuite(t *testing.T) {
