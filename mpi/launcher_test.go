@@ -31,3 +31,42 @@ func TestFromEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupLinks decides by the number of ranks, or as it is told.
+func TestGroupLinks(t *testing.T) {
+	sites := func(ranks ...int) (all []int) {
+		for s, n := range ranks {
+			for range n {
+				all = append(all, s)
+			}
+		}
+		return all
+	}
+	for _, c := range []struct {
+		sites []int
+		env   string
+		opts  []Option
+		want  int
+	}{
+		{sites: sites(8, 8)},
+		{sites: sites(1000)},
+		{sites: sites(64, 64)},
+		{sites: sites(65, 64, 3), want: groupDefault},
+		{sites: sites(3, 64, 65), want: groupDefault},
+		{sites: sites(65, 65), env: "0"},
+		{sites: sites(8, 8), env: "2", want: 2},
+		{sites: sites(8, 8), env: "2", opts: []Option{WithGroupLinks(3)}, want: 3},
+		{sites: sites(8, 8), opts: []Option{WithGroupLinks(99)}, want: mostGroupLinks},
+	} {
+		var o options
+		for _, f := range c.opts {
+			f(&o)
+		}
+		if err := o.fromEnvironment(func(name string) string { return map[string]string{"MESH_GROUP_LINKS": c.env}[name] }); err != nil {
+			t.Error(err)
+		}
+		if got := o.groupLinks(c.sites); got != c.want {
+			t.Errorf("%d ranks, %q: %d connections, want %d", len(c.sites), c.env, got, c.want)
+		}
+	}
+}

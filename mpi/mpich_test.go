@@ -85,6 +85,13 @@ func TestMPICHNetwork(t *testing.T) {
 	}
 }
 
+// TestMPICHGroupLinks runs it where the ranks of a site share connections.
+func TestMPICHGroupLinks(t *testing.T) {
+	for _, folder := range []string{"pt2pt", "coll"} {
+		runMPICH(t, folder, mpitest.Blocks(2), mpitest.WAN(0, 0), mpitest.With(mpi.WithGroupLinks(2)))
+	}
+}
+
 // TestMPICHCount holds the suite to its size: every folder is there, no program
 // twice, each in its folder.
 func TestMPICHCount(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 var networks = map[string][]mpitest.Option{
 	"memory": nil,
 	"wan":    {mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(1)},
+	"group":  {mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(2), mpitest.With(mpi.WithGroupLinks(2))},
 }
 
 // TestModes sends messages of every size in every mode, as blocking, nonblocking

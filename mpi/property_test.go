@@ -157,6 +157,7 @@ func TestPrograms(t *testing.T) {
 		"blocks":     {places["blocks"]},
 		"no credit":  {mpitest.With(mpi.WithEagerLimit(64))},
 		"wan":        {mpitest.WAN(200*time.Microsecond, 0), mpitest.Blocks(2)},
+		"group":      {mpitest.WAN(0, 0), mpitest.Blocks(2), mpitest.With(mpi.WithGroupLinks(2))},
 		"four links": {mpitest.WAN(0, 0), mpitest.Blocks(1), mpitest.With(mpi.WithLinks(4), mpi.WithEagerLimit(1000))},
 	} {
 		t.Run(name, func(t *testing.T) {
