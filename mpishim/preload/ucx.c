@@ -24,12 +24,23 @@
 
 static void *worker;
 
+/* behind finds UCX's function, also where UCX came with an extension that an
+ * interpreter has loaded and is in nobody's scope. */
+static void *behind(const char *name)
+{
+	void *p = dlsym(RTLD_NEXT, name), *ucp;
+
+	if (!p && (ucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD)))
+		p = dlsym(ucp, name);
+	return p;
+}
+
 unsigned ucp_worker_progress(void *w)
 {
 	static unsigned (*next)(void *);
 
 	if (!next)
-		next = (unsigned (*)(void *))dlsym(RTLD_NEXT, "ucp_worker_progress");
+		next = (unsigned (*)(void *))behind("ucp_worker_progress");
 	worker = w;
 	return next(w);
 }
@@ -39,7 +50,7 @@ void ucp_worker_destroy(void *w)
 	static void (*next)(void *);
 
 	if (!next)
-		next = (void (*)(void *))dlsym(RTLD_NEXT, "ucp_worker_destroy");
+		next = (void (*)(void *))behind("ucp_worker_destroy");
 	if (worker == w)
 		worker = NULL;
 	next(w);
