@@ -255,6 +255,22 @@ func TestPatternAlone(t *testing.T) {
 	}
 }
 
+// TestHidden: an MPI that comes with an extension, in nobody's scope, as with
+// interpreters.
+func TestHidden(t *testing.T) {
+	for kind, compiler := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			plugin := compileIn(t, compiler, "-shared", "-fPIC", "testdata/hidden.c")
+			p := hinting(t, kind, compileIn(t, "cc", "-DHOST", "testdata/hidden.c", "-ldl"), plugin)
+			s, _ := listenHints(t, p)
+			out := steps(t, p, func(where string) { wantPages(t, s, where, [3]uint64{2, 0, 0}, hint.Request{}) })
+			if !strings.Contains(out, "good\n") {
+				t.Errorf("output %q", out)
+			}
+		})
+	}
+}
+
 // TestShares: a job's pattern divides B as GridMPI's table says, never by more than N;
 // and the table of ranks is read, or refused as a whole.
 func TestShares(t *testing.T) {
@@ -290,6 +306,41 @@ func TestShares(t *testing.T) {
 		out, err := cmd.Output()
 		if got := strings.TrimSpace(string(out)); err != nil || got != tt.want {
 			t.Errorf("shares %s (%s): %q, %v; want %q", tt.args, tt.env, got, err, tt.want)
+		}
+	}
+}
+
+// TestAddLibrary: it is chained behind what is there, and where it is absent one rank
+// of a node says so, if somebody wants to know.
+func TestAddLibrary(t *testing.T) {
+	dir := t.TempDir()
+	lib := filepath.Join(dir, patternLibrary)
+	t.Setenv("MESH_BIN", dir)
+	t.Setenv(varNode, "n7")
+	for _, tt := range []struct {
+		how, before, local string
+		there              bool
+		after, note        string
+	}{
+		{how: "", before: "/x.so", there: true, after: "/x.so"},
+		{how: "1", there: true, after: lib},
+		{how: "say", before: "/x.so:/y.so", there: true, after: "/x.so:/y.so:" + lib},
+		{how: "1", before: "/x.so", after: "/x.so"},
+		{how: "say", before: "/x.so", after: "/x.so", note: "meshrun: node n7 has no " + lib + "; its ranks run, and tell the pacer nothing"},
+		{how: "say", local: "0", note: "meshrun: node n7 has no " + lib + "; its ranks run, and tell the pacer nothing"},
+		{how: "say", local: "1"},
+	} {
+		os.Remove(lib)
+		if tt.there {
+			if err := os.WriteFile(lib, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv(varLibrary, tt.how)
+		t.Setenv("LD_PRELOAD", tt.before)
+		t.Setenv("MPI_LOCALRANKID", tt.local)
+		if note := addLibrary(); note != tt.note || os.Getenv("LD_PRELOAD") != tt.after {
+			t.Errorf("%+v: note %q, preload %q", tt, note, os.Getenv("LD_PRELOAD"))
 		}
 	}
 }
