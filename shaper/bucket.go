@@ -5,15 +5,19 @@ import "time"
 const (
 	burstTime = int64(100 * time.Microsecond) // what may leave at once, in time at the rate
 	maxLate   = int64(20 * time.Millisecond)  // the most lateness that is caught up
-	catchUp   = 21                            // one part in so many is waived while late: 5 % above the rate
-	lowest    = 2 * 1542                      // bytes that may always leave at once: two datagrams of Ethernet's size
+	catchUp   = 41                            // one part in so many is waived while late: 2.5 % above the rate
+
+	// While it catches up a burst is smaller, by what the higher rate adds in a
+	// millisecond: so no window of that length exceeds the bound even then.
+	catchUpLess = int64(time.Millisecond) / (catchUp - 1)
+	lowest      = 2 * 1542 // bytes that may always leave at once: two datagrams of Ethernet's size
 )
 
 // bucket is the generic cell rate algorithm (ITU-T I.371) in bytes: it keeps the
 // time at which everything sent so far would have left, had it been sent evenly.
 // What may leave at once is bounded by depth, whatever happened before, and the
 // bytes of any window of t seconds by rate × t + depth; while it catches up, by
-// 1.05 × rate × t + depth.
+// 1.025 × rate × t + depth.
 //
 // It computes in whole nanoseconds and carries the remainder, so that there is
 // no drift at any rate.
@@ -67,7 +71,7 @@ func (b *bucket) at(bytes int) int64 {
 	}
 	depth := b.depth
 	if b.late > 0 {
-		depth -= depth / catchUp // in bytes it is to be the same while time is cheaper
+		depth = max(depth-catchUpLess, depth/2)
 	}
 	return b.tat + min(b.cost(bytes), depth) - depth
 }

@@ -117,9 +117,9 @@ func (l *linkState) next() (*stage, *fifo) {
 	return nil, nil
 }
 
-// half is half of what may leave at once: the pacing thread waits for so much,
-// if it is there, and may be late by the other half without any loss. Its turn
-// is what a flow gets before another is served.
+// half is half of what may leave at once, a flow's turn. The pacing thread waits
+// for half of that but at least a large datagram, if it is there, and may then be late by the rest of a burst,
+// 75 µs or more, without any loss.
 func (m *model) half(l *Link) int {
 	switch {
 	case l.down.rate == 0 && m.uplink.rate == 0:
@@ -139,7 +139,7 @@ func (m *model) dueLink(l *Link) int64 {
 		pkt, _ := q.head()
 		want := len(pkt) + int(q.flow.overhead.Load())
 		if s == &l.out {
-			want = max(want, min(l.out.bytes, m.half(l)))
+			want = max(want, min(l.out.bytes, max(m.half(l)/2, m.two/2)))
 		}
 		due = max(l.down.at(want), m.uplink.at(want))
 	}
@@ -248,7 +248,7 @@ func (m *model) sent(f *Flow) {
 
 // catchUp makes room for the bytes of a link that waited longer than it had to,
 // because the pacing thread or the goroutines before it were late: not at once,
-// but to be sent at a few percent above the rate. If the other of the two rates
+// but to be sent at a 2.5 % above the rate. If the other of the two rates
 // was what it waited for, it did not wait too long.
 func (m *model) catchUp(now int64, l *Link) {
 	credit := min(l.down.unused(now), m.uplink.unused(now))

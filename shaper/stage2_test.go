@@ -14,7 +14,7 @@ func saturate(w *world, f *Flow, size sizer, d int64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	end := w.now + d
 	w.run(end, func() {
-		for f.out.packets < 200 {
+		for f.out.packets < 200 && f.out.bytes < outLeast/2 {
 			w.sent[f]++
 			w.send(f, sealed(w.sent[f], size(r)))
 		}
@@ -47,8 +47,8 @@ func TestRateAndWindows(t *testing.T) {
 	}
 }
 
-// TestLateThread: what is lost by waking late is made up for, at 5 % above the
-// rate and not in bursts.
+// TestLateThread: what is lost by waking late is made up for, at 2.5 % above the
+// rate and not in bursts; and no millisecond sees more than the rate and a burst.
 func TestLateThread(t *testing.T) {
 	for _, r := range []Rate{10e6, 100e6, 1e9} {
 		w := newWorld(t)
@@ -67,7 +67,23 @@ func TestLateThread(t *testing.T) {
 			t.Errorf("%d bit/s: sent %.2f %%", r, 100*got/want)
 		}
 		// The end of catching up may fall into a burst.
-		checkWindows(t, w.log, float64(r)*1.05, f.link.down.bytes+f.link.down.bytes/100)
+		checkWindows(t, w.log, float64(r)*1.025, f.link.down.bytes+f.link.down.bytes/100)
+		checkMilliseconds(t, w.log, r, f.link.down.bytes)
+	}
+}
+
+// checkMilliseconds verifies that no window of 1 ms exceeds the rate by more than
+// a burst, of which 1 % is left to rounding.
+func checkMilliseconds(t *testing.T, log []departure, r Rate, burst int) {
+	t.Helper()
+	first, sum := 0, 0
+	for i, d := range log {
+		for sum += d.wire; d.at-log[first].at >= ms; first++ {
+			sum -= log[first].wire
+		}
+		if most := int(r)/8000 + burst + burst/100; sum > most {
+			t.Fatalf("%d bit/s: the millisecond before datagram %d has %d bytes, want at most %d", r, i, sum, most)
+		}
 	}
 }
 
