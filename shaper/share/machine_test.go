@@ -273,7 +273,7 @@ func TestLossRecall(t *testing.T) {
 
 // TestRandom plays random sites; check stands in at every event.
 func TestRandom(t *testing.T) {
-	runs := uint64(1_000)
+	runs := uint64(300)
 	if testing.Short() {
 		runs = 500
 	}

@@ -33,11 +33,13 @@ type site struct {
 	sent   int // notices
 	bytes  int
 	wakes  []time.Duration
-	excess map[Site]float64       // bytes sent beyond the capacity
-	most   map[Site]int64         // the most that was ever in use
-	calm   time.Duration          // no check of sums before: views differ
-	since  map[Site]time.Duration // in excess since
-	strict time.Duration          // the longest that an excess may last; 0: a Lease
+	excess map[Site]float64            // bytes sent beyond the capacity
+	most   map[Site]int64              // the most that was ever in use
+	calm   time.Duration               // no check of sums before: views differ
+	since  map[Site]time.Duration      // in excess since
+	abroad func(from int, msg Message) // carries notices to other sites
+	kept   map[*pool]kept
+	strict time.Duration // the longest that an excess may last; 0: a Lease
 }
 
 type event struct {
@@ -67,7 +69,7 @@ func newSite(t testing.TB, n int, seed uint64, caps map[Site]int64) *site {
 	s := &site{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), caps: caps, cut: make([]int, n), up: make([]bool, n),
 		wants: make([]map[Site]int64, n), weight: make([]int, n), wakes: make([]time.Duration, n),
-		excess: map[Site]float64{}, most: map[Site]int64{}, since: map[Site]time.Duration{},
+		excess: map[Site]float64{}, most: map[Site]int64{}, since: map[Site]time.Duration{}, kept: map[*pool]kept{},
 		delay: func() time.Duration { return 200 * time.Microsecond },
 	}
 	for i := range n {
@@ -149,6 +151,10 @@ func (s *site) carry(from int, msg Message) {
 	s.sent++
 	s.bytes += len(msg.Data)
 	to := int(msg.To[0]) - 1
+	if to >= len(s.nodes) {
+		s.abroad(from, msg)
+		return
+	}
 	copies := 1
 	switch r := s.rng.Float64(); {
 	case r < s.loss:
@@ -217,6 +223,7 @@ func (s *site) pass(t time.Duration) {
 func (s *site) check() {
 	s.t.Helper()
 	if s.checks++; s.now < s.calm || len(s.nodes) > 8 && s.checks%len(s.nodes) != 0 {
+		clear(s.kept)
 		return
 	}
 	for to, b := range s.caps {
@@ -274,8 +281,19 @@ func (s *site) checkLender(i int, p *pool) int64 {
 	if used := s.use(i, p.site); !p.hungry && used > p.own {
 		s.t.Fatalf("at %v node %d uses %d of its own share and keeps %d", s.now, i, used, p.own)
 	}
-	return max(held+p.own-p.lending, 0)
+	back := max(held+p.own-p.lending, 0)
+	was, checked := s.kept[p]
+	s.kept[p] = kept{back, p.own, p.lending}
+	// Only the lender's own use takes back; what it holds for others must not grow
+	// beyond what is there.
+	if allowed := was.back + max(p.own-was.own, 0) + max(was.lending-p.lending, 0); checked && back > allowed {
+		s.t.Fatalf("at %v node %d lends %d more than it has towards %q", s.now, i, back-allowed, p.site)
+	}
+	return back
 }
+
+// kept is what a lender kept at the check before.
+type kept struct{ back, own, lending int64 }
 
 // upTo is a random time below d.
 func upTo(rng *rand.Rand, d time.Duration) time.Duration {

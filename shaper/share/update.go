@@ -9,7 +9,7 @@ func (m *Machine) update() {
 	m.members = m.count
 	for _, t := range m.mates {
 		if t.fresh > m.now {
-			m.members = max(m.members, min(t.members, MaxMembers))
+			m.members = max(m.members, min(t.members, 2*m.count)) // not what one node makes up
 		}
 	}
 	m.forget()
@@ -210,6 +210,9 @@ func (m *Machine) wakeAt() time.Duration {
 		at = min(at, p.rests(m.now))
 	}
 	for _, t := range m.mates {
+		if t.members > m.count && t.fresh > m.now {
+			at = min(at, t.fresh)
+		}
 		for _, d := range t.sides {
 			if d.lease > 0 {
 				at = min(at, d.leaseEnd)

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper/share"
+)
+
+// linkDemand is what the pacer says of a link.
+type linkDemand struct {
+	waiting int64     // bytes that wait
+	sent    int64     // bytes ever sent
+	last    time.Time // when something was last sent or queued
+	weight  int       // flows or jobs that send; 0 counts as 1
+}
+
+// How demand becomes a rate.
+const (
+	backlog   = 2 * 1500              // bytes that wait in a link that could send more than it may
+	sentFor   = 10 * time.Millisecond // over which what was sent is averaged
+	idleAfter = 5 * time.Millisecond  // without a packet
+	unbounded = 1 << 50               // bits per second: as much as there is
+)
+
+// sender works out what a link wants from what the pacer says.
+type sender struct {
+	at   time.Time // of the sample
+	sent int64
+	want int64
+}
+
+// see takes in what the pacer says now and returns what the link could send, in
+// bits per second, 0 when it is idle. With a backlog that is all there is;
+// without one, what it has sent lately and a quarter more.
+func (s *sender) see(now time.Time, d linkDemand) int64 {
+	if s.at.IsZero() {
+		s.at, s.sent = now, d.sent
+	}
+	if d.waiting == 0 && now.Sub(d.last) > idleAfter {
+		s.at, s.sent, s.want = now, d.sent, 0
+		return 0
+	}
+	if age := now.Sub(s.at); age >= time.Millisecond {
+		rate := int64(float64(d.sent-s.sent) * 8 / age.Seconds() * 1.25)
+		s.want = max(s.want, rate) // more is told at once
+		if age >= sentFor {
+			s.want, s.at, s.sent = rate, now, d.sent
+		}
+	}
+	if d.waiting >= backlog {
+		s.want = unbounded // until a whole sample has shown otherwise
+		s.at, s.sent = now, d.sent
+	}
+	return max(s.want, 1)
+}
+
+// lookAtLinks tells the machine what every link wants.
+func (s *liveShares) lookAtLinks(now time.Time) {
+	s.look = time.Time{}
+	for site, snd := range s.senders {
+		d := s.cfg.demand(site)
+		s.m.Demand(s.now(), site, snd.see(now, d), d.weight)
+		if d.waiting == 0 && now.Sub(d.last) > idleLink {
+			delete(s.senders, site)
+			continue
+		}
+		s.look = now.Add(demandEvery)
+	}
+}
+
+// inflow measures what arrives from the nodes of other sites.
+type inflow struct {
+	at    time.Time // of the sample
+	bytes map[peer.ID]int64
+	next  time.Time
+	busy  bool
+}
+
+func newInflow() *inflow { return &inflow{bytes: map[peer.ID]int64{}} }
+
+// lookAtInflow tells the machine what arrives, where the downlink has a limit,
+// and returns when to look next; zero: not before something changes.
+func (s *liveShares) lookAtInflow(now time.Time) time.Time {
+	f := s.inflow
+	if _, down := s.cfg.limits.of(s.cfg.self.Site); down == 0 {
+		if f.busy {
+			s.m.Arriving(s.now(), nil)
+			f.busy = false
+		}
+		return time.Time{}
+	}
+	if now.Before(f.next) {
+		return f.next
+	}
+	arrivals := f.sample(now, s.cfg.received, func(id peer.ID) string {
+		if r, ok := s.cfg.dir.ByID(id); ok && r.Node.Site != s.cfg.self.Site {
+			return r.Node.Site
+		}
+		return ""
+	})
+	if len(arrivals) > 0 || f.busy {
+		s.m.Arriving(s.now(), arrivals)
+	}
+	f.busy = len(arrivals) > 0
+	f.next = now.Add(arriveRarely)
+	if f.busy {
+		f.next = now.Add(arriveEvery)
+	}
+	return f.next
+}
+
+// sample returns the rates since the last sample.
+func (f *inflow) sample(now time.Time, received func(func(peer.ID, int64)), siteOf func(peer.ID) string) []share.Arrival {
+	span := now.Sub(f.at).Seconds()
+	first := f.at.IsZero()
+	f.at = now
+	seen := make(map[peer.ID]int64, len(f.bytes))
+	var list []share.Arrival
+	received(func(id peer.ID, bytes int64) {
+		seen[id] = bytes
+		was, known := f.bytes[id]
+		if first || !known || bytes <= was || span <= 0 {
+			return
+		}
+		if site := siteOf(id); site != "" {
+			list = append(list, share.Arrival{From: id, Site: site, Rate: int64(float64(bytes-was) * 8 / span)})
+		}
+	})
+	f.bytes = seen
+	return list
+}

@@ -1,0 +1,334 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper/share"
+)
+
+// SharesPort is the UDP port of the virtual IPv4 address where nodes tell each
+// other what they send (package shaper/share).
+const SharesPort = 7724
+
+// Timing of the live shares' daemon side. Go's timers are about a millisecond
+// late; nothing here needs better, since what is urgent comes by a call.
+const (
+	demandEvery  = 2 * time.Millisecond   // between looks at links that send
+	idleLink     = 100 * time.Millisecond // without demand before a link is no longer looked at
+	arriveEvery  = 10 * time.Millisecond  // between looks at what arrives, while something does
+	arriveRarely = 100 * time.Millisecond // while nothing does
+)
+
+// shareConfig is what the live shares take from the rest of the node. The
+// functions are called by one goroutine and must not block.
+type shareConfig struct {
+	self   peer.Node
+	conn   net.PacketConn // at the node's virtual IPv4 address; closed by run
+	port   uint16         // that the others have too
+	limits shareLimits
+	dir    shareDirectory
+	// demand tells what is wanted of the link to a site.
+	demand func(site string) linkDemand
+	// received tells of every node of another site how many bytes have ever
+	// arrived from it; nil: this node does not watch for incast.
+	received func(yield func(from peer.ID, bytes int64))
+	// onRate is told what this node may send to a site, in bits per second, 0
+	// without limit, whenever that changes; site "" is the uplink.
+	onRate func(site string, bits int64)
+	log    *slog.Logger
+}
+
+// shareLimits says what sites' links carry, in bits per second; 0 is unlimited.
+type shareLimits interface {
+	of(site string) (up, down int64)
+	between(a, b string) int64
+}
+
+// shareDirectory says who there is.
+type shareDirectory interface {
+	All() []peer.Record
+	ByID(peer.ID) (peer.Record, bool)
+	ByAddr(netip.Addr) (peer.Record, bool)
+}
+
+// liveShares runs a share.Machine. One goroutine, run, owns the machine and the
+// socket; it sleeps in the socket's read, with the machine's next wake as the
+// deadline, so that a notice is handled by who reads it. Others leave a note and
+// cut that sleep short.
+type liveShares struct {
+	cfg     shareConfig
+	began   time.Time
+	m       *share.Machine
+	senders map[string]*sender // links that send, by site
+	rates   map[string]int64   // as told last
+	sites   []string           // all others that are known
+	inflow  *inflow
+	look    time.Time // when demand is looked at next; zero: nothing sends
+
+	poked atomic.Bool
+	mu    sync.Mutex // guards what follows: notes for run
+	fresh bool       // members or limits have changed
+	woken map[string]bool
+	asked []func(*share.Machine)
+
+	strangers atomic.Uint64 // datagrams from where no notices come from
+	unsent    atomic.Uint64 // notices that the socket did not take
+}
+
+// newLiveShares returns live shares; nothing runs before run.
+func newLiveShares(cfg shareConfig) *liveShares {
+	now := time.Now()
+	s := &liveShares{
+		cfg: cfg, began: now, m: share.New(cfg.self.ID, share.Config{Start: uint64(now.UnixMicro())}),
+		senders: map[string]*sender{}, rates: map[string]int64{}, woken: map[string]bool{}, fresh: true,
+	}
+	s.poked.Store(true)
+	if cfg.received != nil {
+		s.inflow = newInflow()
+	}
+	return s
+}
+
+// listenShares opens the socket of the live shares, in the kernel or in the
+// node's own stack.
+func (d *daemon) listenShares() (net.PacketConn, error) {
+	at := netip.AddrPortFrom(d.id.self.Addr4, SharesPort)
+	if d.stack != nil {
+		return d.stack.ListenUDP(at)
+	}
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("node: live shares: UDP port %d of %s is in use; stop what listens there on every address (ss -lnup)", SharesPort, at.Addr())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node: live shares on %s: %w", at, err)
+	}
+	return c, nil
+}
+
+// changed says that members or limits may have changed. It may be called by
+// anybody and does not block.
+func (s *liveShares) changed() {
+	s.mu.Lock()
+	s.fresh = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// active says that the link to a site has woken or wants much more than a moment
+// ago. It may be called by anybody, at any rate, and does not block.
+func (s *liveShares) active(site string) {
+	s.mu.Lock()
+	s.woken[site] = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// explain returns what there is to say of every limited link.
+func (s *liveShares) explain(ctx context.Context) ([]share.Share, share.Counters, error) {
+	var list []share.Share
+	var counts share.Counters
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.asked = append(s.asked, func(m *share.Machine) {
+		list, counts = m.Explain(), m.Counters()
+		close(done)
+	})
+	s.mu.Unlock()
+	s.poke()
+	select {
+	case <-done:
+		return list, counts, nil
+	case <-ctx.Done():
+		return nil, share.Counters{}, fmt.Errorf("node: live shares: %w", ctx.Err())
+	}
+}
+
+// poke cuts run's sleep short. Once is enough until run has looked.
+func (s *liveShares) poke() {
+	if !s.poked.Swap(true) {
+		_ = s.cfg.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// run divides the links until ctx ends.
+func (s *liveShares) run(ctx context.Context) error {
+	defer s.cfg.conn.Close()
+	defer context.AfterFunc(ctx, s.poke)()
+	buf := make([]byte, share.MaxNotice+1)
+	for {
+		until := s.turn()
+		if err := s.cfg.conn.SetReadDeadline(until); err != nil {
+			return s.ended(ctx, err)
+		}
+		// A poke before the deadline was set is seen here, a later one ends the read.
+		if s.poked.Swap(false) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			s.readNotes()
+			continue
+		}
+		n, from, err := s.cfg.conn.ReadFrom(buf)
+		switch {
+		case err == nil:
+			s.take(buf[:n], from)
+		case isTimeout(err):
+		case errors.Is(err, syscall.ECONNREFUSED): // a node's daemon is down
+		default:
+			return s.ended(ctx, err)
+		}
+	}
+}
+
+// ended is how run ends when the socket does.
+func (s *liveShares) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("node: live shares: %w", err)
+}
+
+// isTimeout reports whether a deadline has passed, of a kernel's socket or of a
+// stack's.
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// now is the machine's time.
+func (s *liveShares) now() time.Duration { return time.Since(s.began) }
+
+// readNotes does what others have asked for.
+func (s *liveShares) readNotes() {
+	s.mu.Lock()
+	fresh, woken, asked := s.fresh, s.woken, s.asked
+	s.fresh, s.woken, s.asked = false, map[string]bool{}, nil
+	s.mu.Unlock()
+	if fresh {
+		s.reload()
+	}
+	for site := range woken {
+		if s.senders[site] == nil {
+			s.senders[site] = &sender{}
+		}
+	}
+	if len(woken) > 0 {
+		s.look = time.Now()
+	}
+	for _, f := range asked {
+		f(s.m)
+	}
+}
+
+// turn does what is due and returns until when to sleep; zero is for ever.
+func (s *liveShares) turn() time.Time {
+	now := time.Now()
+	if !s.look.IsZero() && !now.Before(s.look) {
+		s.lookAtLinks(now)
+	}
+	until := s.look
+	if s.inflow != nil {
+		if at := s.lookAtInflow(now); !at.IsZero() && (until.IsZero() || at.Before(until)) {
+			until = at
+		}
+	}
+	out, wake := s.m.Step(s.now())
+	for _, msg := range out {
+		s.send(msg)
+	}
+	s.tellRates()
+	if wake != 0 {
+		if at := s.began.Add(wake); until.IsZero() || at.Before(until) {
+			until = at
+		}
+	}
+	return until
+}
+
+// tellRates tells what has changed.
+func (s *liveShares) tellRates() {
+	tell := func(site string) {
+		rate := s.m.Rate(site)
+		if was, known := s.rates[site]; known && was == rate {
+			return
+		}
+		s.rates[site] = rate
+		s.cfg.onRate(site, rate)
+	}
+	tell("")
+	for _, site := range s.sites {
+		tell(site)
+	}
+}
+
+// send hands a notice to the socket. One that is lost is repeated by the machine.
+func (s *liveShares) send(msg share.Message) {
+	rec, ok := s.cfg.dir.ByID(msg.To)
+	if !ok || rec.Revoked {
+		return
+	}
+	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(rec.Node.Addr4, s.cfg.port))
+	if _, err := s.cfg.conn.WriteTo(msg.Data, to); err != nil {
+		s.unsent.Add(1)
+	}
+}
+
+// take hands a datagram to the machine. WireGuard vouches for the node behind
+// the address, and the port, which its daemon holds, for the daemon.
+func (s *liveShares) take(data []byte, from net.Addr) {
+	var at netip.AddrPort
+	if u, ok := from.(*net.UDPAddr); ok {
+		at = u.AddrPort()
+	}
+	rec, ok := s.cfg.dir.ByAddr(at.Addr().Unmap())
+	if !ok || rec.Revoked || at.Port() != s.cfg.port {
+		s.strangers.Add(1)
+		return
+	}
+	var err error
+	if rec.Node.Site == s.cfg.self.Site {
+		err = s.m.Receive(s.now(), rec.Node.ID, data)
+	} else {
+		err = s.m.Capped(s.now(), rec.Node.ID, rec.Node.Site, data)
+	}
+	if err != nil {
+		s.cfg.log.Debug("a notice of shares is refused", "from", rec.Node.Name, "err", err)
+	}
+}
+
+// reload takes members and limits in anew.
+func (s *liveShares) reload() {
+	self := s.cfg.self.Site
+	var up []peer.ID
+	others := map[string]bool{}
+	for _, r := range s.cfg.dir.All() {
+		switch {
+		case r.Revoked:
+		case r.Node.Site != self:
+			others[r.Node.Site] = true
+		case r.Up:
+			up = append(up, r.Node.ID)
+		}
+	}
+	now := s.now()
+	s.m.Members(now, up)
+	siteUp, siteDown := s.cfg.limits.of(self)
+	s.m.Uplink(now, siteUp)
+	s.m.Downlink(now, siteDown)
+	s.sites = s.sites[:0]
+	for site := range others {
+		s.sites = append(s.sites, site)
+		s.m.Capacity(now, site, s.cfg.limits.between(self, site))
+	}
+}

@@ -1,0 +1,269 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/directory"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper/share"
+	"github.com/meshmpi/meshmpi/tun"
+	"golang.org/x/sync/errgroup"
+)
+
+const mbit = 1_000_000
+
+// fixedLimits are limits of every link alike.
+type fixedLimits struct{ up, down, link int64 }
+
+func (l fixedLimits) of(string) (up, down int64)   { return l.up, l.down }
+func (l fixedLimits) between(string, string) int64 { return l.link }
+
+// shareNode is a node whose pacer is played by the test: it has a backlog or not.
+type shareNode struct {
+	*liveShares
+	mu       sync.Mutex // guards what follows
+	sending  bool
+	received map[peer.ID]int64
+	rates    map[string]int64
+}
+
+func (n *shareNode) demand(string) linkDemand {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.sending {
+		return linkDemand{}
+	}
+	return linkDemand{waiting: 1 << 16, last: time.Now()}
+}
+
+func (n *shareNode) arrived(yield func(peer.ID, int64)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, b := range n.received {
+		yield(id, b)
+	}
+}
+
+func (n *shareNode) send(site string, on bool) {
+	n.mu.Lock()
+	n.sending = on
+	n.mu.Unlock()
+	n.active(site)
+}
+
+func (n *shareNode) rate(site string) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rates[site]
+}
+
+// shareTown runs live shares on loopback addresses, node i of the named site.
+func shareTown(t *testing.T, limits shareLimits, siteOf ...string) []*shareNode {
+	t.Helper()
+	dir := &directory.Directory{}
+	var recs []peer.Record
+	var conns []net.PacketConn
+	port := uint16(0)
+	for i, site := range siteOf {
+		addr := netip.AddrFrom4([4]byte{127, 0, 3, byte(i + 1)})
+		c := must(net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, port))))(t)
+		port = c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+		conns = append(conns, c)
+		recs = append(recs, peer.Record{Up: true, Node: peer.Node{ID: peer.ID{byte(i + 1)}, Name: fmt.Sprint("n", i), Site: site, Addr4: addr}})
+	}
+	dir.Apply(true, recs)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group errgroup.Group
+	var nodes []*shareNode
+	for i, r := range recs {
+		n := &shareNode{rates: map[string]int64{}, received: map[peer.ID]int64{}}
+		n.liveShares = newLiveShares(shareConfig{
+			self: r.Node, conn: conns[i], port: port, limits: limits, dir: dir,
+			demand: n.demand, received: n.arrived, log: slog.New(slog.DiscardHandler),
+			onRate: func(site string, bits int64) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.rates[site] = bits
+			},
+		})
+		nodes = append(nodes, n)
+		group.Go(func() error { return n.run(ctx) })
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := group.Wait(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return nodes
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never comes that %s", what)
+		}
+	}
+}
+
+// TestLiveShares: four nodes over real sockets lend to the one that sends, share
+// when another begins, and return to the safe share.
+func TestLiveShares(t *testing.T) {
+	const b = 100 * mbit
+	town := shareTown(t, fixedLimits{link: b}, "here", "here", "here", "here", "there")
+	for i, n := range town[:4] {
+		await(t, fmt.Sprintf("node %d has its safe share", i), func() bool { return n.rate("there") == b/4 })
+	}
+	town[0].send("there", true)
+	await(t, "a lone sender has the link", func() bool { return town[0].rate("there") >= b*95/100 })
+	town[1].send("there", true)
+	await(t, "two senders have half each", func() bool {
+		x, y := town[0].rate("there"), town[1].rate("there")
+		return x > b*45/100 && y > b*45/100 && x+y <= b
+	})
+	list, counts, err := town[0].explain(t.Context())
+	if err != nil || len(list) != 1 || list[0].To != "there" || list[0].Senders < 1 || counts.Sent == 0 {
+		t.Errorf("explained as %+v, %+v, %v", list, counts, err)
+	}
+	town[0].send("there", false)
+	await(t, "the other has the link", func() bool { return town[1].rate("there") >= b*95/100 })
+	town[1].send("there", false)
+	await(t, "all are back", func() bool { return town[0].rate("there") == b/4 && town[1].rate("there") == b/4 })
+	dir := town[0].cfg.dir.(*directory.Directory)
+	gone, _ := dir.ByID(peer.ID{4})
+	gone.Up = false
+	dir.Apply(false, []peer.Record{gone})
+	town[0].changed()
+	await(t, "three share what four did", func() bool { return town[0].rate("there") == b/3 })
+}
+
+// TestIncast: a site that is sent too much by two others lowers both.
+func TestIncast(t *testing.T) {
+	const b = 100 * mbit
+	town := shareTown(t, fixedLimits{link: b, down: b}, "a", "b", "c")
+	for _, n := range town[:2] {
+		n.send("c", true)
+	}
+	stop := make(chan struct{})
+	var group errgroup.Group
+	group.Go(func() error { // the network: what is sent arrives
+		last := time.Now()
+		for tick := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return nil
+			case now := <-tick.C:
+				for i, n := range town[:2] {
+					bytes := float64(n.rate("c")) / 8 * now.Sub(last).Seconds()
+					town[2].mu.Lock()
+					town[2].received[peer.ID{byte(i + 1)}] += int64(bytes)
+					town[2].mu.Unlock()
+				}
+				last = now
+			}
+		}
+	})
+	defer func() { close(stop); _ = group.Wait() }()
+	await(t, "both senders are lowered to half", func() bool {
+		x, y := town[0].rate("c"), town[1].rate("c")
+		return x > b*4/10 && x < b*6/10 && y > b*4/10 && y < b*6/10
+	})
+}
+
+// TestSharesStrangers: what comes from elsewhere is not looked at.
+func TestSharesStrangers(t *testing.T) {
+	town := shareTown(t, fixedLimits{link: mbit}, "here", "here")
+	c := must(net.Dial("udp4", town[0].cfg.conn.LocalAddr().String()))(t)
+	defer c.Close()
+	_, _ = c.Write([]byte("hello"))
+	await(t, "a datagram from nowhere is counted", func() bool { return town[0].strangers.Load() == 1 })
+}
+
+// TestListenShares: the kernel's socket or the stack's; a taken port is named.
+func TestListenShares(t *testing.T) {
+	addr := netip.MustParseAddr("127.0.4.1")
+	d := &daemon{id: &identity{self: peer.Node{Addr4: addr}}}
+	c := must(d.listenShares())(t)
+	_, err := d.listenShares()
+	wantLine(t, err, "live shares", "7724", "in use")
+	c.Close()
+	d.id.self.Addr4 = netip.MustParseAddr("100.80.0.1")
+	d.stack = must(tun.NewStack([]netip.Addr{d.id.self.Addr4}, 0))(t)
+	defer d.stack.Close()
+	n := &shareNode{rates: map[string]int64{}}
+	n.liveShares = newLiveShares(shareConfig{
+		self: peer.Node{ID: peer.ID{1}, Site: "here"}, conn: must(d.listenShares())(t), port: SharesPort,
+		limits: fixedLimits{link: mbit}, dir: &directory.Directory{}, demand: n.demand,
+		onRate: func(string, int64) {}, log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var group errgroup.Group
+	group.Go(func() error { return n.run(ctx) })
+	if _, _, err := n.explain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestSenderSees(t *testing.T) {
+	start := time.Unix(100, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	var s sender
+	for _, step := range []struct {
+		ms   int
+		d    linkDemand
+		want int64
+	}{
+		{0, linkDemand{}, 0},
+		{1, linkDemand{sent: 100, last: at(1)}, 1_000_000},                         // 100 bytes in a millisecond and a quarter more
+		{2, linkDemand{sent: 10_000, waiting: 9000, last: at(2)}, unbounded},       // a backlog
+		{7, linkDemand{sent: 20_000, last: at(7)}, unbounded},                      // it has gone, for the moment
+		{12, linkDemand{sent: 22_500, last: at(12)}, 12_500_000},                   // a whole sample: 12,500 bytes in 10 ms
+		{14, linkDemand{sent: 32_500, last: at(14)}, 50_000_000},                   // more, told at once
+		{22, linkDemand{sent: 32_500, last: at(21)}, 10_000 * 8 * 100 * 125 / 100}, // the average
+		{40, linkDemand{sent: 32_500, last: at(21)}, 0},                            // silence
+	} {
+		if got := s.see(at(step.ms), step.d); got != step.want {
+			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)
+		}
+	}
+}
+
+func TestInflow(t *testing.T) {
+	f := newInflow()
+	bytes := map[peer.ID]int64{{1}: 1000, {2}: 5}
+	sample := func(at time.Duration) map[peer.ID]share.Arrival {
+		got := map[peer.ID]share.Arrival{}
+		for _, a := range f.sample(time.Unix(5, 0).Add(at), func(yield func(peer.ID, int64)) {
+			for id, b := range maps.All(bytes) {
+				yield(id, b)
+			}
+		}, func(id peer.ID) string { return map[peer.ID]string{{1}: "a", {3}: "b"}[id] }) {
+			got[a.From] = a
+		}
+		return got
+	}
+	if got := sample(0); len(got) != 0 {
+		t.Errorf("the first sample says %v", got)
+	}
+	bytes[peer.ID{1}], bytes[peer.ID{2}], bytes[peer.ID{3}] = 2000, 500, 9999
+	got := sample(10 * time.Millisecond)
+	if want := (share.Arrival{From: peer.ID{1}, Site: "a", Rate: 800_000}); len(got) != 1 || got[peer.ID{1}] != want {
+		t.Errorf("got %v, want %v alone: the others are of this site or new", got, want)
+	}
+}
