@@ -192,6 +192,30 @@ func TestPartition(t *testing.T) {
 	}
 }
 
+// TestPauses: a program that sends in turns with computing keeps its leases while
+// nobody else wants them, and gives them up at once to one who does.
+func TestPauses(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	s.want(0, "b", b)
+	for range 20 {
+		s.run(s.now + ms)
+		s.want(0, "b", 0)
+		s.run(s.now + 30*ms)
+		if got := s.nodes[0].Rate("b"); got < b*95/100 {
+			t.Fatalf("after a pause of 30 ms it has %d", got)
+		}
+		s.want(0, "b", b)
+	}
+	s.want(0, "b", 0)
+	s.run(s.now + 5*ms)
+	s.want(1, "b", b)
+	s.run(s.now + 2*ms)
+	if got := s.nodes[1].Rate("b"); got < b*95/100 {
+		t.Errorf("beside one that pauses another has %d after 2 ms", got)
+	}
+}
+
 // TestUplink: the uplink is shared over all destinations.
 func TestUplink(t *testing.T) {
 	const b = 100 * mbit

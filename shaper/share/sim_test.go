@@ -39,7 +39,7 @@ type site struct {
 	since  map[Site]time.Duration      // in excess since
 	abroad func(from int, msg Message) // carries notices to other sites
 	kept   map[*pool]kept
-	strict time.Duration // the longest that an excess may last; 0: a Lease
+	strict time.Duration // the longest that an excess may last; 0: unchecked, since one may follow another
 }
 
 type event struct {
@@ -219,7 +219,7 @@ func (s *site) pass(t time.Duration) {
 
 // check wants at this instant what the package comment proves: nobody uses more
 // of a lender's share than that one believes, and the sum exceeds the capacity
-// by no more than what is being taken back, and no longer than a lease.
+// by no more than what is being taken back, and no longer than strict.
 func (s *site) check() {
 	s.t.Helper()
 	if s.checks++; s.now < s.calm || len(s.nodes) > 8 && s.checks%len(s.nodes) != 0 {
@@ -240,16 +240,12 @@ func (s *site) check() {
 		if sum > b+back {
 			s.t.Fatalf("at %v %d is in use towards %q of %d, with %d being taken back", s.now, sum, to, b, back)
 		}
-		longest := s.strict
-		if longest == 0 {
-			longest = Lease * time.Duration(max(1, len(s.nodes)/20+1))
-		}
 		switch began, over := s.since[to]; {
 		case sum <= b:
 			delete(s.since, to)
 		case !over:
 			s.since[to] = s.now
-		case s.now > began+longest && s.strict > 0:
+		case s.strict > 0 && s.now > began+s.strict:
 			s.t.Fatalf("at %v more than %d has been in use towards %q since %v", s.now, b, to, began)
 		}
 	}
