@@ -44,7 +44,8 @@
 // until the lender has heard so. Hence what is used of i's share, by i and by
 // all borrowers, is at most S whatever notices are lost, late, doubled or out of
 // order, and the sum over all lenders at most N·S = B. (The simulation in
-// machine_test.go checks exactly that at every step.)
+// sim_test.go checks that for each pair and for the sum, after every event at
+// sites of up to eight nodes and after some at larger ones.)
 //
 // There is one exception, on purpose: a lender that wakes uses S at once, while
 // its borrowers have still to hear. Until they have, the sum exceeds B by what

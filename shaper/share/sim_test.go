@@ -195,6 +195,15 @@ func (s *site) use(i int, to Site) int64 {
 	if !s.up[i] {
 		return 0
 	}
+	if to == "" { // over all destinations
+		sum := int64(0)
+		for other := range s.caps {
+			if other != "" {
+				sum += s.use(i, other)
+			}
+		}
+		return min(sum, s.nodes[i].Rate(""))
+	}
 	return min(s.wants[i][to], s.nodes[i].Rate(to))
 }
 
@@ -210,7 +219,7 @@ func (s *site) pass(t time.Duration) {
 	for to, b := range s.caps {
 		sum := s.total(to)
 		s.most[to] = max(s.most[to], sum)
-		if over := sum - b; over > 0 && to != "" {
+		if over := sum - b; over > 0 {
 			s.excess[to] += float64(over) / 8 * (t - s.now).Seconds()
 		}
 	}
@@ -223,13 +232,10 @@ func (s *site) pass(t time.Duration) {
 func (s *site) check() {
 	s.t.Helper()
 	if s.checks++; s.now < s.calm || len(s.nodes) > 8 && s.checks%len(s.nodes) != 0 {
-		clear(s.kept)
+		clear(s.kept) // it compares successive events only
 		return
 	}
 	for to, b := range s.caps {
-		if to == "" {
-			continue
-		}
 		back := int64(0)
 		for i, m := range s.nodes {
 			if s.up[i] {
