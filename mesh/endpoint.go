@@ -24,6 +24,7 @@ type Endpoint struct {
 
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64
+	rxBytes   atomic.Int64  // inside the overlay; counted where packets are paced
 	noPath    atomic.Uint64 // packets dropped for want of a path
 
 	mu   sync.Mutex // guards held

@@ -100,6 +100,25 @@ func (f *firstUse) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	}
 }
 
+// Write implements tun.Device. It counts what comes from nodes that are paced.
+func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
+	if f.m.cfg.Pacer != nil {
+		var last netip.Addr
+		var ep *Endpoint
+		known := *f.known.Load()
+		for _, b := range bufs {
+			src, ok := whence(b[offset:])
+			if ok && src != last {
+				last, ep = src, known[src]
+			}
+			if ok && ep != nil && ep.flow != nil {
+				ep.rxBytes.Add(int64(len(b) - offset))
+			}
+		}
+	}
+	return f.Device.Write(bufs, offset)
+}
+
 // pass looks at packets from the TUN. The sizes of those that the pacer keeps
 // become zero, which WireGuard passes over.
 func (f *firstUse) pass(bufs [][]byte, sizes []int, offset int) {
@@ -168,6 +187,17 @@ func (f *firstUse) stop() {
 // File implements tun.Device. wireguard-go never needs it, and a descriptor
 // handed out would be switched to blocking.
 func (f *firstUse) File() *os.File { return nil }
+
+// whence returns where an IP packet comes from.
+func whence(pkt []byte) (netip.Addr, bool) {
+	switch {
+	case len(pkt) >= 20 && pkt[0]>>4 == 4:
+		return netip.AddrFrom4([4]byte(pkt[12:16])), true
+	case len(pkt) >= 40 && pkt[0]>>4 == 6:
+		return netip.AddrFrom16([16]byte(pkt[8:24])), true
+	}
+	return netip.Addr{}, false
+}
 
 // destination returns where an IP packet goes.
 func destination(pkt []byte) (netip.Addr, bool) {

@@ -82,7 +82,7 @@ const (
 	// cores, that is 154 µs late at p99 and 4.4 ms at p99.9, this 39 µs and
 	// 1.0 ms. Slices, because the world may want to stop meanwhile.
 	near  = int64(5 * time.Millisecond)
-	slice = int64(100 * time.Microsecond)
+	slice = int64(time.Millisecond)
 
 	// How often Poll may need the thread while packets wait.
 	pollSleep = int64(500 * time.Microsecond)

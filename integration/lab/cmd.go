@@ -26,8 +26,10 @@ var errOutside = errors.New("lab: start it by the methods of lab.Cmd: exec.Cmd's
 // Cmd is an exec.Cmd that runs inside a host: directly in all its namespaces,
 // with no process in between, so that signals, exit codes and pipes are those
 // of the program. Its fields are exec.Cmd's. It starts in the caller's working
-// directory, which hosts share, as a process group of its own that is killed
-// when the context ends or the host goes.
+// directory, which hosts share, in a session of its own, since the scheduler gives
+// sessions their shares of the machine (autogroup in sched(7)) and hosts have little
+// to do with each other; its process group is killed when the context ends or the
+// host goes.
 type Cmd struct {
 	*exec.Cmd
 	host   *Host
@@ -41,7 +43,7 @@ type Cmd struct {
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, _ = os.Getwd()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = time.Second // for descendants that keep a pipe open
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	c := &Cmd{Cmd: cmd, host: h, lookup: cmd.Err}

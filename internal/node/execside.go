@@ -38,7 +38,7 @@ func (d *daemon) startExec(ctx context.Context) error {
 			}
 			return p
 		},
-		StateDir: d.cfg.State, Node: d.id.self.Name, Site: d.id.self.Site, Log: d.log,
+		StateDir: d.cfg.State, Node: d.id.self.Name, Site: d.id.self.Site, Log: d.log, Nice: d.nice,
 	}
 	serve, stop := context.WithCancel(ctx)
 	var serving sync.WaitGroup

@@ -68,7 +68,7 @@ func (l *links) records(_ string, full bool, recs []peer.Record) {
 	d.dir.Apply(full, recs)
 	d.mesh.RecordsChanged()
 	if d.pacing != nil {
-		d.pacing.changed() // a site's nodes share its links
+		d.pacing.membersChanged()
 	}
 	d.savePeers()
 }

@@ -151,7 +151,8 @@ type daemon struct {
 	jobs   *jobSide // where ranks meet
 	limits limits
 	pacing *pacing      // nil: nothing is paced
-	shares liveShares   // nil: shares are fixed
+	shares *liveShares  // nil: shares are fixed
+	nice   int          // of ordinary processes
 	hints  *hint.Server // what local programs say of their traffic; nil in userspace
 
 	port      uint16 // UDP
@@ -239,7 +240,7 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.loadLimits()
 	d.links = newLinks(d, sock)
-	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }}
+	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }, d.runShares}
 	if !d.cfg.Userspace {
 		parts = append(parts, d.startNames, d.startExec, d.startJobs, d.startHints)
 	}

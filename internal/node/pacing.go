@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -21,13 +22,14 @@ type pacing struct {
 	mu     sync.Mutex // guards the rest
 	links  map[string]*pacedLink
 	uplink int64
-	nodes  int // that share this site's links
+	live   map[string]int64 // what the others leave to this node, by site; "": to all
+	nodes  int              // that share this site's links
 }
 
 // pacedLink is the way to another site.
 type pacedLink struct {
 	*shaper.Link
-	share
+	stake
 	now int64 // the rate that the link was given last
 	why string
 }
@@ -43,12 +45,6 @@ const (
 	PaceOff    Pace = "off"    // nothing is paced
 )
 
-// liveShares are what the nodes of the site leave to each other.
-type liveShares interface {
-	rate(site string) int64 // what this node may send now, "" to all sites; 0: not known
-	active(site string)     // something is to be sent after a rest
-}
-
 // startPacing starts the shaper; it paces nothing until there are limits.
 func (d *daemon) startPacing() error {
 	mode := d.cfg.Pace
@@ -58,16 +54,70 @@ func (d *daemon) startPacing() error {
 	if mode == PaceOff {
 		return nil
 	}
-	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}}
+	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]int64{}}
+	d.nice, _ = niceness()
+	if !d.cfg.Userspace { // a program that is a node keeps its own priority
+		var err error
+		if d.nice, err = hurry(); err != nil {
+			d.log.Warn("meshd has no precedence over programs, and packets wait for spinning ranks: allow it CAP_SYS_NICE", "err", err)
+		}
+	}
 	var err error
 	cfg := shaper.Config{Log: d.log, Kick: p.kickReader, Poll: p.changed, Active: p.active}
 	if p.shaper, err = shaper.New(cfg); err != nil {
 		return err
 	}
 	d.pacing = p
-	d.limits.changed = p.changed
+	d.limits.changed = p.membersChanged
 	d.onClose("the pacer", p.shaper)
+	if mode != PaceLive {
+		return nil
+	}
+	conn, err := d.listenShares()
+	if err != nil {
+		return err
+	}
+	d.shares = newLiveShares(shareConfig{
+		self: d.id.self, conn: conn, port: SharesPort, limits: &d.limits, dir: d.dir, log: d.log,
+		demand: p.demand, received: p.received, onRate: p.lent,
+	})
+	d.onClose("the live shares' port", once(conn))
 	return nil
+}
+
+// runShares begins to share with the other nodes of the site, over the overlay.
+func (d *daemon) runShares(ctx context.Context) error {
+	if d.shares != nil {
+		d.group.Go(func() error { return ignoreCancel(d.shares.run(ctx)) })
+	}
+	return nil
+}
+
+// demand tells the live shares what is wanted of a link.
+func (p *pacing) demand(site string) linkDemand {
+	p.mu.Lock()
+	l := p.links[site]
+	p.mu.Unlock()
+	if l == nil {
+		return linkDemand{}
+	}
+	d := l.Demand()
+	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last}
+}
+
+// received tells them what has come from each node of another site.
+func (p *pacing) received(yield func(from peer.ID, bytes int64)) {
+	if p.d.mesh != nil {
+		p.d.mesh.Received(yield)
+	}
+}
+
+// lent is called when the live shares have changed.
+func (p *pacing) lent(site string, bits int64) {
+	p.mu.Lock()
+	p.live[site] = bits
+	p.mu.Unlock()
+	p.changed()
 }
 
 // Flow implements peer.Pacer: nodes of this site are not paced.
@@ -114,6 +164,14 @@ func (p *pacing) active(site string) {
 	}
 }
 
+// membersChanged is called when the nodes of the site or the limits have changed.
+func (p *pacing) membersChanged() {
+	if p.d.shares != nil {
+		p.d.shares.changed()
+	}
+	p.changed()
+}
+
 // changed gives every link its rate. It is called when limits, nodes or shares have
 // changed, and again and again while there is traffic, since programs change their
 // pages without a word.
@@ -129,20 +187,15 @@ func (p *pacing) changed() {
 	p.nodes = d.sharers()
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
-		if d.shares != nil {
-			l.live = d.shares.rate(site)
-		}
-		r, why := l.share.rate()
+		l.live = p.live[site]
+		r, why := l.stake.rate()
 		if l.why = why; r != l.now {
 			l.now = r
 			l.SetRate(shaper.Rate(r))
 		}
 	}
 	up, _ := d.limits.of(own)
-	s := share{whole: up, nodes: p.nodes}
-	if d.shares != nil {
-		s.live = d.shares.rate("")
-	}
+	s := stake{whole: up, nodes: p.nodes, live: p.live[""]}
 	if r, _ := s.rate(); r != p.uplink {
 		p.uplink = r
 		p.shaper.SetUplink(shaper.Rate(r))
@@ -159,9 +212,9 @@ func (d *daemon) sharers() int {
 	return all
 }
 
-// share is what decides over a node's rate on a link that its site shares, in bits
+// stake is what decides over a node's rate on a link that its site shares, in bits
 // per second.
-type share struct {
+type stake struct {
 	whole int64 // the limit of all nodes together; 0: none is known
 	nodes int   // of the site that are up
 	set   int64 // by an administrator, over everything; 0: nothing
@@ -170,7 +223,7 @@ type share struct {
 }
 
 // fair is an equal share.
-func (s share) fair() int64 {
+func (s stake) fair() int64 {
 	if s.whole == 0 {
 		return 0
 	}
@@ -179,8 +232,9 @@ func (s share) fair() int64 {
 
 // rate returns what the node may send, 0 for as much as it can, and why. What a
 // program has set counts before what is shared. An all-to-all and a pattern say how
-// many will send at once before they do, but not that nobody else does.
-func (s share) rate() (bits int64, why string) {
+// many send at most; live shares know how many do: of the pairwise exchanges of an
+// all-to-all some keep one node of a site busy only.
+func (s stake) rate() (bits int64, why string) {
 	asked := s.asked.Rate(s.whole)
 	switch {
 	case s.set > 0:
@@ -189,7 +243,7 @@ func (s share) rate() (bits int64, why string) {
 		return asked, "program's MATB"
 	case s.whole == 0:
 		return 0, "no limit"
-	case asked > 0 && (s.live == 0 || asked < max(s.live, s.fair())):
+	case asked > 0 && s.live == 0:
 		if s.asked.Hosts > 0 {
 			return asked, s.asked.Op.String()
 		}

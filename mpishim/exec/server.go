@@ -14,6 +14,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -40,6 +41,7 @@ type Config struct {
 	Log      *slog.Logger                       // nil discards
 	Max      int                                // sessions at a time; 0 is 512
 	MaxFrom  int                                // of those, from one node; 0 is a quarter of Max
+	Nice     int                                // nice value of what sessions run
 	Silence  time.Duration                      // how long a peer may be silent; 0 is a minute
 }
 
@@ -207,7 +209,7 @@ func (s *server) start(conn net.Conn, src netip.AddrPort, node peer.Node) (proxy
 		ExtraFiles:  []*os.File{file, cfgFile, reportW},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startNice(cmd, s.cfg.Nice); err != nil {
 		return nil, errors.Join(err, report.Close(), closeIf(proxy))
 	}
 	s.mu.Lock()
@@ -215,6 +217,17 @@ func (s *server) start(conn net.Conn, src netip.AddrPort, node peer.Node) (proxy
 	s.reports[report] = struct{}{}
 	s.running.Go(func() { s.follow(cmd, report, proxy, node.Name) })
 	return proxy, nil
+}
+
+// startNice starts a command with a nice value that may not be this process's.
+func startNice(cmd *osexec.Cmd, nice int) error {
+	runtime.LockOSThread() // a process inherits from the thread that begins it
+	defer runtime.UnlockOSThread()
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if own = 20 - own; err == nil && own != nice && unix.Setpriority(unix.PRIO_PROCESS, 0, nice) == nil {
+		defer func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, own) }()
+	}
+	return cmd.Start()
 }
 
 func (s *server) sessionFile(conn net.Conn, src netip.AddrPort, node peer.Node) (*os.File, error) {

@@ -65,7 +65,7 @@ func (c *cli) run(ctx context.Context, host string, args []string, env ...string
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
 	if front, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && front == unix.Getpgrp() {
-		cmd.SysProcAttr.Foreground = true
+		cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Foreground = false, true, true // within the terminal's session
 		defer takeTerminal()
 	}
 	signals := make(chan os.Signal, 8) // as many as may come in a burst
