@@ -7,8 +7,8 @@ const (
 	// and the wire, so that stage 2 does not run dry although goroutines
 	// beside spinning ranks are late by milliseconds. It grows up to
 	// windowMax where that happens.
-	windowTime = int64(4 * time.Millisecond)
-	windowMax  = int64(16 * time.Millisecond)
+	windowTime = int64(2 * time.Millisecond)
+	windowMax  = int64(8 * time.Millisecond)
 	windowEase = int64(250 * time.Millisecond) // how often it shrinks by an eighth of its growth
 
 	// markAfter is the wait from which packets are marked. Three flows of
