@@ -242,7 +242,8 @@ func (d *daemon) start(ctx context.Context) error {
 	d.links = newLinks(d, sock)
 	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }, d.runShares}
 	if !d.cfg.Userspace {
-		parts = append(parts, d.startNames, d.startExec, d.startJobs, d.startHints)
+		parts = slices.Insert(parts, 0, d.startHints) // whoever paces reads them
+		parts = append(parts, d.startNames, d.startExec, d.startJobs)
 	}
 	for _, begin := range append(parts, d.startAPI) {
 		if err := begin(ctx); err != nil {

@@ -51,11 +51,11 @@ func (d *daemon) startPacing() error {
 	if mode == "" {
 		mode = PaceLive
 	}
+	d.nice, _ = niceness()
 	if mode == PaceOff {
 		return nil
 	}
 	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]int64{}}
-	d.nice, _ = niceness()
 	if !d.cfg.Userspace { // a program that is a node keeps its own priority
 		var err error
 		if d.nice, err = hurry(); err != nil {
@@ -218,7 +218,7 @@ type stake struct {
 	whole int64 // the limit of all nodes together; 0: none is known
 	nodes int   // of the site that are up
 	set   int64 // by an administrator, over everything; 0: nothing
-	live  int64 // what the others leave to this node; 0: they have not said
+	live  int64 // what the live shares give this node; 0: they have not said
 	asked hint.Request
 }
 
@@ -250,6 +250,8 @@ func (s stake) rate() (bits int64, why string) {
 		return asked, "pattern"
 	case s.live > s.fair():
 		return s.live, "lent by others"
+	case s.live > 0 && s.live < s.fair(): // a site that is sent too much says so, or a node counts more
+		return s.live, "lowered by others"
 	}
 	return s.fair(), "equal share"
 }
