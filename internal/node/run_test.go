@@ -38,7 +38,13 @@ func begin(t *testing.T, cfg Config) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &running{stop: cancel, keep: make(chan struct{}), done: make(chan error, 1)}
 	ready := make(chan struct{})
-	cfg.Log, cfg.Keep, cfg.Ready = slog.New(slog.DiscardHandler), r.keep, func(*Node) { close(ready) }
+	tell := cfg.Ready
+	cfg.Log, cfg.Keep, cfg.Ready = slog.New(slog.DiscardHandler), r.keep, func(n *Node) {
+		if tell != nil {
+			tell(n)
+		}
+		close(ready)
+	}
 	go func() { r.done <- Run(ctx, cfg) }()
 	select {
 	case <-ready:

@@ -1,0 +1,259 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper/hint"
+)
+
+// TestStakeRate: what decides over a link's rate, and in which order.
+func TestStakeRate(t *testing.T) {
+	alltoall := hint.Request{Op: hint.Alltoall, Hosts: 5}
+	pattern := hint.Request{Parts: 3 * hint.Whole / 2} // two thirds
+	matb := hint.Request{Op: hint.Alltoall, Hosts: 5, MATB: 7 * mbit}
+	for _, tc := range []struct {
+		name  string
+		stake stake
+		want  int64
+		why   string
+	}{
+		{"nothing is known", stake{nodes: 4}, 0, "no limit"},
+		{"an equal share", stake{whole: 90 * mbit, nodes: 3}, 30 * mbit, "equal share"},
+		{"a share of next to nothing", stake{whole: 2, nodes: 3}, 1, "equal share"},
+		{"nobody is counted", stake{whole: 90 * mbit}, 90 * mbit, "equal share"},
+		{"the others are idle", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit}, 90 * mbit, "lent by others"},
+		{"the others send too", stake{whole: 90 * mbit, nodes: 3, live: 30 * mbit}, 30 * mbit, "equal share"},
+		{"the receiving site is sent too much", stake{whole: 90 * mbit, nodes: 3, live: 20 * mbit}, 20 * mbit, "lowered by others"},
+		{"shares without a limit", stake{nodes: 3, live: 20 * mbit}, 0, "no limit"},
+		{"an all-to-all", stake{whole: 90 * mbit, nodes: 3, asked: alltoall}, 18 * mbit, "alltoall"},
+		{"an all-to-all without a limit", stake{nodes: 3, asked: alltoall}, 0, "no limit"},
+		{"an all-to-all with live shares", stake{whole: 90 * mbit, nodes: 3, live: 45 * mbit, asked: alltoall}, 45 * mbit, "lent by others"},
+		{"a pattern", stake{whole: 90 * mbit, nodes: 3, asked: pattern}, 60 * mbit, "pattern"},
+		{"a pattern with live shares", stake{whole: 90 * mbit, nodes: 3, live: 30 * mbit, asked: pattern}, 30 * mbit, "equal share"},
+		{"a program's MATB", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit, asked: matb}, 7 * mbit, "program's MATB"},
+		{"a program's MATB without a limit", stake{nodes: 3, asked: matb}, 7 * mbit, "program's MATB"},
+		{"a program's MATB beyond the link", stake{whole: 5 * mbit, nodes: 3, asked: matb}, 5 * mbit, "program's MATB"},
+		{"set", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit, asked: matb, set: 200 * mbit}, 200 * mbit, "set"},
+		{"set without a limit", stake{nodes: 3, set: mbit}, mbit, "set"},
+	} {
+		if got, why := tc.stake.rate(); got != tc.want || why != tc.why {
+			t.Errorf("%s: %d, %q; want %d, %q", tc.name, got, why, tc.want, tc.why)
+		}
+	}
+}
+
+// pacer is a daemon, a1 of site alpha, in which nothing runs but the pacer.
+func pacer(t *testing.T, mode Pace, others ...peer.Record) *daemon {
+	t.Helper()
+	d := knowing(others...)
+	d.log = slog.New(slog.DiscardHandler)
+	d.cfg = Config{Pace: mode, Userspace: true} // without precedence
+	if err := d.startPacing(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// wantRate checks what the pacer keeps to on the way to a site.
+func wantRate(t *testing.T, d *daemon, what, site string, want int64, why string) {
+	t.Helper()
+	var rep api.ShapeReply
+	d.pacing.describe(&rep)
+	for _, s := range d.pacing.shaper.Stats() {
+		if s.Site == site && int64(s.Rate) != want {
+			t.Errorf("%s: the shaper has %d for %s, want %d", what, s.Rate, site, want)
+		}
+	}
+	for _, l := range rep.Links {
+		if l.Site == site {
+			if l.Rate != want || l.Why != why {
+				t.Errorf("%s: to %s it sends %d, %q; want %d, %q", what, site, l.Rate, l.Why, want, why)
+			}
+			return
+		}
+	}
+	t.Errorf("%s: there is no link to %s", what, site)
+}
+
+// rateTo is what the pacer keeps to on the way to a site.
+func rateTo(d *daemon, site string) int64 {
+	d.pacing.mu.Lock()
+	defer d.pacing.mu.Unlock()
+	return d.pacing.links[site].now
+}
+
+// TestPacing: a link has its share of what is declared, anew whenever limits, nodes,
+// live shares or an administrator say something else.
+func TestPacing(t *testing.T) {
+	b1, c1 := other("b1", "beta", 6), other("c1", "gamma", 7)
+	down := func(r *peer.Record) { r.Up = false }
+	gone := func(r *peer.Record) { r.Revoked = true }
+	d := pacer(t, PaceStatic, other("a2", "alpha", 2), other("a3", "alpha", 3, down), b1, c1)
+	p := d.pacing
+	for _, r := range []peer.Record{b1, c1} {
+		f := p.Flow(r.Node, func([][]byte) {})
+		defer f.Close()
+	}
+	if f := p.Flow(other("a2", "alpha", 2).Node, func([][]byte) {}); f != nil {
+		t.Error("a node of the same site is paced")
+	}
+	wantRate(t, d, "nothing declared", "beta", 0, "no limit")
+	d.limits.take(said(1, 90*mbit, 60*mbit, 0)) // alpha's uplink, beta's downlink
+	wantRate(t, d, "without a hub all nodes count, the downlink", "beta", 20*mbit, "equal share")
+	wantRate(t, d, "the uplink", "gamma", 30*mbit, "equal share")
+	if p.uplink != 30*mbit {
+		t.Errorf("to all sites together it sends %d, want %d", p.uplink, 30*mbit)
+	}
+	d.dir.Apply(false, []peer.Record{other("a4", "alpha", 4, down)})
+	p.membersChanged()
+	wantRate(t, d, "a node more", "beta", 15*mbit, "equal share")
+	d.dir.Apply(false, []peer.Record{other("a4", "alpha", 4, gone)})
+	p.membersChanged()
+	wantRate(t, d, "a node less", "beta", 20*mbit, "equal share")
+
+	p.lent("beta", 60*mbit)
+	p.lent("", 90*mbit)
+	wantRate(t, d, "lent", "beta", 60*mbit, "lent by others")
+	wantRate(t, d, "lent to another site", "gamma", 30*mbit, "equal share")
+	if p.uplink != 90*mbit {
+		t.Errorf("with what is lent of the uplink it sends %d, want %d", p.uplink, 90*mbit)
+	}
+	p.lent("beta", 10*mbit)
+	wantRate(t, d, "incast", "beta", 10*mbit, "lowered by others")
+	p.lent("beta", 20*mbit)
+	wantRate(t, d, "taken back", "beta", 20*mbit, "equal share")
+
+	if err := p.setRate("beta", 70*mbit); err != nil {
+		t.Error(err)
+	}
+	wantRate(t, d, "set", "beta", 70*mbit, "set")
+	wantRate(t, d, "set for another site", "gamma", 30*mbit, "equal share")
+	d.limits.take(said(2, 0, 50*mbit, 0))
+	wantRate(t, d, "set, whatever is declared", "beta", 70*mbit, "set")
+	if err := p.setRate("beta", 0); err != nil {
+		t.Error(err)
+	}
+	wantRate(t, d, "cleared", "beta", 20*mbit, "lent by others") // a third of 50 is less
+	wantRate(t, d, "the uplink is taken back", "gamma", 0, "no limit")
+	wantLine(t, p.setRate("alpha", mbit), "within a site", "another site")
+	wantLine(t, p.setRate("delta", mbit), `"delta"`, "meshctl site list")
+	d.limits.take(said(3, 0, 0, 0))
+	wantRate(t, d, "all taken back", "beta", 0, "no limit")
+	if p.uplink != 0 {
+		t.Errorf("without limits it sends %d to all", p.uplink)
+	}
+}
+
+// TestPacingOff: then nothing is asked, nothing is paced, and sessions keep the nice
+// value that the daemon was started with.
+func TestPacingOff(t *testing.T) {
+	d := pacer(t, PaceOff)
+	if d.pacing != nil || d.shares != nil {
+		t.Error("something paces")
+	}
+	if n := must(niceness())(t); d.nice != n {
+		t.Errorf("sessions are nice by %d, the daemon by %d", d.nice, n)
+	}
+	rep := must(d.getShape(nil))(t).(api.ShapeReply)
+	if rep.Mode != "off" || rep.Links == nil || rep.Programs == nil {
+		t.Errorf("it says %+v", rep)
+	}
+}
+
+// TestPacingHints: what programs ask for comes into force while packets pass, and
+// what they are is told.
+func TestPacingHints(t *testing.T) {
+	d := pacer(t, PaceStatic, other("a2", "alpha", 2), other("b1", "beta", 6))
+	d.limits.take(said(1, 90*mbit, 0, 0))
+	path := filepath.Join(t.TempDir(), hintSocket)
+	d.hints = must(hint.Listen(hint.Config{Path: path, Log: d.log}))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.hints.Serve(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	page := must(hint.Dial(path))(t)
+	await(t, "the daemon has the page", func() bool { return len(d.hints.Pages()) == 1 })
+	f := d.pacing.Flow(other("b1", "beta", 6).Node, func([][]byte) {})
+	defer f.Close()
+	pkt := make([]byte, 100)
+	paced := func(want int64) func() bool {
+		return func() bool {
+			f.Admit(pkt)
+			return rateTo(d, "beta") == want
+		}
+	}
+	await(t, "it sends at its share", paced(45*mbit))
+	page.SetMATB(8 * mbit)
+	await(t, "it sends at the program's rate", paced(8*mbit))
+	page.SetMATB(0)
+	page.Enter(hint.Alltoallv, 5)
+	await(t, "it sends at the all-to-all's share", paced(18*mbit))
+	rep := must(d.getShape(nil))(t).(api.ShapeReply)
+	if len(rep.Programs) != 1 || rep.Programs[0].Op != "alltoallv" || rep.Programs[0].Hosts != 5 || rep.Programs[0].Entered != 1 {
+		t.Errorf("it tells of %+v", rep.Programs)
+	}
+	page.Leave(hint.Alltoallv, 5)
+	await(t, "it sends at its share again", paced(45*mbit))
+	page.SetMATB(8 * mbit)
+	await(t, "it sends at the program's rate once more", paced(8*mbit))
+	page.Close() // as when the program dies
+	await(t, "what a dead program has set is forgotten", paced(45*mbit))
+}
+
+// TestPacingDaemon: in a running node, whose hub says who is up, those that are
+// share; what is set by the local socket counts instead and can be taken back.
+func TestPacingDaemon(t *testing.T) {
+	if !ownHost(t) {
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	found(t, dir)
+	var d *daemon
+	r := begin(t, Config{State: dir, Ready: func(n *Node) { d = n.d }})
+	defer r.end(t)
+	awaitHub(t, dir)
+	client, ctx := api.Dial(dir), t.Context()
+	if rep := must(client.Shape(ctx))(t); rep.Mode != "live" || len(rep.Links) != 0 {
+		t.Errorf("before anybody is talked to it says %+v", rep)
+	}
+	down := func(r *peer.Record) { r.Up = false }
+	b1 := other("b1", "beta", 6)
+	d.dir.Apply(false, []peer.Record{other("c2", "core", 2), other("c3", "core", 3, down), b1})
+	must(client.SetSite(ctx, api.SiteRequest{Site: "core", Up: 90 * mbit}))(t)
+	f := d.pacing.Flow(b1.Node, func([][]byte) {})
+	defer f.Close()
+	await(t, "two of three nodes share", func() bool { return rateTo(d, "beta") == 45*mbit })
+	d.dir.Apply(false, []peer.Record{other("c3", "core", 3)})
+	d.pacing.membersChanged()
+	await(t, "three nodes share", func() bool { return rateTo(d, "beta") == 30*mbit })
+	rep := must(client.SetShape(ctx, api.ShapeRequest{Site: "beta", Rate: 5 * mbit}))(t)
+	if len(rep.Links) != 1 || rep.Links[0].Rate != 5*mbit || rep.Links[0].Why != "set" || rep.Nodes != 3 || rep.Uplink != 30*mbit {
+		t.Errorf("after setting it says %+v", rep)
+	}
+	for _, tc := range []struct {
+		req  api.ShapeRequest
+		says string
+	}{{api.ShapeRequest{Site: "core", Rate: mbit}, "another site"}, {api.ShapeRequest{Site: "gamma"}, `"gamma"`}, {api.ShapeRequest{Site: "beta", Rate: 5}, "10kb/s"}} {
+		_, err := client.SetShape(ctx, tc.req)
+		wantLine(t, err, tc.says)
+	}
+	rep = must(client.SetShape(ctx, api.ShapeRequest{Site: "beta"}))(t)
+	if len(rep.Links) != 1 || rep.Links[0].Rate != 30*mbit || rep.Links[0].Why != "equal share" || rep.Links[0].Set != 0 {
+		t.Errorf("after clearing it says %+v", rep)
+	}
+}
