@@ -24,22 +24,31 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pipeTUN is a TUN whose host side is two channels.
 type pipeTUN struct {
-	out, in chan []byte // to the mesh, from the mesh
-	events  chan wgtun.Event
-	closed  chan struct{}
+	out, in   chan []byte // to the mesh, from the mesh
+	events    chan wgtun.Event
+	interrupt chan struct{} // of size 1
+	closed    chan struct{}
 }
 
 func newPipeTUN() *pipeTUN {
-	return &pipeTUN{out: make(chan []byte, 64), in: make(chan []byte, 64), events: make(chan wgtun.Event), closed: make(chan struct{})}
+	return &pipeTUN{out: make(chan []byte, 64), in: make(chan []byte, 64), events: make(chan wgtun.Event),
+		interrupt: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 func (p *pipeTUN) File() *os.File { return nil }
-func (p *pipeTUN) Interrupt()     {}
+func (p *pipeTUN) Interrupt() {
+	select {
+	case p.interrupt <- struct{}{}:
+	default:
+	}
+}
 func (p *pipeTUN) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	select {
 	case pkt := <-p.out:
 		sizes[0] = copy(bufs[0][offset:], pkt)
 		return 1, nil
+	case <-p.interrupt:
+		return 0, nil
 	case <-p.closed:
 		return 0, os.ErrClosed
 	}
