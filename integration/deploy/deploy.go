@@ -179,6 +179,11 @@ func (n *Network) Sites(ctx context.Context, host string) (r api.SitesReply, err
 	return r, n.ctlJSON(ctx, host, &r, "site", "list")
 }
 
+// Shape returns how a host paces what it sends to other sites.
+func (n *Network) Shape(ctx context.Context, host string) (r api.ShapeReply, err error) {
+	return r, n.ctlJSON(ctx, host, &r, "shape")
+}
+
 // Path is the path from one host to another.
 type Path struct {
 	Node  string   `json:"node"`
