@@ -87,7 +87,7 @@ func count(n int, what string) string {
 // bytesCell says a number of bytes in two or three digits.
 func bytesCell(n uint64) string {
 	v, unit := float64(n), 0
-	for units := "kMGTPE"; v >= 1000 && unit < len(units); unit++ {
+	for units := "kMGTPE"; v >= 999.5 && unit < len(units); unit++ {
 		v /= 1000
 	}
 	if unit == 0 {
