@@ -107,16 +107,17 @@ func TestBadInput(t *testing.T) {
 		}
 	})
 	t.Run("run", func(t *testing.T) { cases(ctx, t, n, badRuns()) })
-	t.Run("meshctl", func(t *testing.T) { cases(ctx, t, n, append(badCtls(), badSites()...)) })
+	t.Run("meshctl", func(t *testing.T) { cases(ctx, t, n, slices.Concat(badCtls(), badSites(), badShapes())) })
 	t.Run("port in use", func(t *testing.T) {
-		d, err := n.Lab.Host("a2").Start(n.Tool("meshd"), "run", "--state", "/run/spare")
+		d, err := n.Lab.Host("a2").Start(n.Tool("meshd"), "run", "--state", "/run/spare", "--pace", "off")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Await(ctx, "msg=ready"); err != nil {
 			t.Fatal(err)
 		}
-		cases(ctx, t, n, []bad{{"port in use", "a2", "cp -a /run/spare /run/twin; meshd run --state /run/twin --tun mesh9", 1, "51820 is in use…--listen"}})
+		cases(ctx, t, n, []bad{{"port in use", "a2", "cp -a /run/spare /run/twin; meshd run --state /run/twin --tun mesh9", 1, "51820 is in use…--listen"},
+			{"a rate where nothing is paced", "a2", "meshctl --state /run/spare shape set beta 1G", 1, "spare…--pace off"}})
 		must(ctx, t, n, "a2", "meshctl --state /run/spare ping b1")
 	})
 	t.Run("revoked", func(t *testing.T) {
@@ -187,6 +188,7 @@ func badRuns() []bad {
 		{"corrupt journal", "a2", run("echo '{' >/run/copy/host.journal"), 1, "/run/copy/host.journal…delete the file"},
 		{"corrupt policy", "a2", run("echo '{' >/run/copy/policy.json"), 1, "/run/copy/policy.json…correct the file"},
 		{"bad port", "a2", "meshd run --listen here", 2, "--listen"},
+		{"bad way of pacing", "a2", "meshd run --state /run/spare --pace slow", 2, "--pace…live…static…off…slow"},
 		{"bad range", "a2", "meshd run --port-range 9-1", 2, "--port-range…9-1"},
 		{"bad interface name", "a2", "meshd run --tun 'x y'", 1, `"x y"…letters`},
 		{"foreign interface", "a2", "ip link add mesh8 type bridge; meshd run --state /run/spare --tun mesh8; r=$?; ip link del mesh8; exit $r", 1, "mesh8"},
@@ -255,6 +257,23 @@ func badSites() []bad {
 		{"site link, both ways", "hub", "meshctl site link alpha beta --bandwidth 1G --clear", 2, "--clear…without --bandwidth"},
 		{"site link, bad name", "hub", "meshctl site link alpha b_ta --bandwidth 1G", 1, `"b_ta"…a-z`},
 		{"site link, nothing to clear", "hub", "meshctl site link alpha beta --clear", 1, `"alpha" and "beta"…meshctl site list`},
+	}
+}
+
+// badShapes set rates that cannot be, or where and by whom they cannot be set.
+func badShapes() []bad {
+	return []bad{
+		{"shape, no daemon", "a2", "meshctl shape", 1, "/var/lib/meshd…meshd run"},
+		{"shape set, no rate", "a1", "meshctl shape set beta", 2, "<rate>…--help"},
+		{"shape set, a word", "a1", "meshctl shape set beta fast", 2, `"fast" is no rate…100Mb/s`},
+		{"shape set, 0", "a1", "meshctl shape set beta 0", 2, `"0"…10kb/s to 100Tb/s`},
+		{"shape set, a size", "a1", "meshctl shape set beta 100MB", 2, `"100MB"…B/s for bytes`},
+		{"shape set, the own site", "a1", "meshctl shape set alpha 1G", 1, "within a site…another site"},
+		{"shape set, no such site", "a1", "meshctl shape set gamma 1G", 1, `"gamma"…meshctl site list`},
+		{"shape set by nobody", "a1", unprivileged + "meshctl shape set beta 1G", 1, "root…a1…sudo"},
+		{"shape clear, no site", "a1", "meshctl shape clear", 2, "<site>…--help"},
+		{"shape clear, no such site", "a1", "meshctl shape clear gamma", 1, `"gamma"…meshctl site list`},
+		{"shape clear by nobody", "a1", unprivileged + "meshctl shape clear beta", 1, "root…a1…sudo"},
 	}
 }
 
