@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -102,7 +101,7 @@ func (d *daemon) postShape(r *http.Request) (any, error) {
 // setRate sets what this node sends to a site over everything else; 0 takes it back.
 func (p *pacing) setRate(site string, bits int64) error {
 	if site == p.d.id.self.Site {
-		return errors.New("what stays within a site is not paced; name another site")
+		return fmt.Errorf("%s is at site %q itself, and what stays within a site is not paced; name another site", p.d.id.self.Name, site)
 	}
 	if _, all := p.d.siteNodes(site); all == 0 {
 		return fmt.Errorf("no node is at site %q; see meshctl site list", site)
