@@ -57,6 +57,8 @@ func (k *keyState) valid() bool {
 
 // attrs are the attributes of a communicator or window.
 type attrs struct {
+	hints *hints // where a communicator's MATB takes effect; nil: nowhere
+
 	mu    sync.Mutex // guards order and of
 	order []*keyState
 	of    map[*keyState]any
@@ -66,10 +68,16 @@ func (a *attrs) set(op string, k *keyState, v any) error {
 	if !k.valid() {
 		return fail(op, ErrKeyval, "the key was not made by NewKey, or was freed")
 	}
-	if err := a.delete(op, k, true); err != nil {
+	if k == MaxRate.keyState {
+		return fail(op, ErrKeyval, "MaxRate is meshd's to say; set MATB")
+	}
+	if err := a.remove(op, k, true); err != nil {
 		return err
 	}
 	a.put(k, v)
+	if k == MATB.keyState {
+		a.hints.inForce(a, v.(Rate))
+	}
 	return nil
 }
 
@@ -93,8 +101,19 @@ func (a *attrs) get(k *keyState) (any, bool) {
 	return v, ok
 }
 
-// delete runs the delete function without holding the lock: it is the user's.
+// delete removes an attribute and its effect.
 func (a *attrs) delete(op string, k *keyState, absentGood bool) error {
+	if err := a.remove(op, k, absentGood); err != nil {
+		return err
+	}
+	if k == MATB.keyState {
+		a.hints.withdrawn(a)
+	}
+	return nil
+}
+
+// remove runs the delete function without holding the lock: it is the user's.
+func (a *attrs) remove(op string, k *keyState, absentGood bool) error {
 	v, ok := a.get(k)
 	if !ok {
 		if absentGood {
@@ -165,6 +184,11 @@ func SetAttr[V any](c *Comm, k Key[V], v V) error {
 func GetAttr[V any](c *Comm, k Key[V]) (v V, ok bool) {
 	if k.keyState == nil {
 		return v, false
+	}
+	if k.keyState == MaxRate.keyState {
+		r := c.attrs.hints.maxRate()
+		v, _ = any(r).(V)
+		return v, r > 0
 	}
 	a, ok := c.attrs.get(k.keyState)
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
+	"github.com/meshmpi/meshmpi/shaper/hint"
 )
 
 // Layout says where the blocks of ranks, or of neighbours, are in a buffer, in
@@ -306,7 +307,7 @@ func (c *Comm) alltoall(op string, send, recv vec) (*run, error) {
 	if c.Inter() {
 		return c.interAlltoall(op, a, send, recv)
 	}
-	return c.scheduled(coll.OpAlltoall, a, send, recv), nil
+	return c.paced(hint.Alltoall, c.scheduled(coll.OpAlltoall, a, send, recv)), nil
 }
 
 func (c *Comm) alltoallv(op string, send vec, sl Layout, recv vec, rl Layout) (*run, error) {
@@ -324,7 +325,7 @@ func (c *Comm) alltoallv(op string, send vec, sl Layout, recv vec, rl Layout) (*
 	if c.Inter() {
 		return c.interAlltoall(op, a, send, recv)
 	}
-	return c.scheduled(coll.OpAlltoallv, a, send, recv), nil
+	return c.paced(hint.Alltoallv, c.scheduled(coll.OpAlltoallv, a, send, recv)), nil
 }
 
 // neighborArgs are those of an operation on the communicator's topology.

@@ -6,6 +6,7 @@ import (
 	"github.com/meshmpi/meshmpi/mpi/coll"
 	"github.com/meshmpi/meshmpi/mpi/datatype"
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+	"github.com/meshmpi/meshmpi/shaper/hint"
 )
 
 // Bufs in collective operations: what only moves is packed before and unpacked
@@ -270,7 +271,7 @@ func (c *Comm) alltoallw(op string, send, recv []Buf) (*run, error) {
 	if c.Inter() {
 		r, err = c.interAlltoall(op, a, s, v)
 	} else {
-		r = c.scheduled(coll.OpAlltoallw, a, s, v)
+		r = c.paced(hint.Alltoallw, c.scheduled(coll.OpAlltoallw, a, s, v))
 	}
 	if err != nil {
 		return nil, err

@@ -79,6 +79,7 @@ func (o *circle) newContext() (engine.Context, error) {
 // newComm makes the communicator of a group that the caller is in.
 func (w *World) newComm(base engine.Context, g *Group) *Comm {
 	c := &comm{w: w, base: base, group: g, rank: g.Rank(), rankOf: newRanks(g.procs), topo: w.topology(g)}
+	c.attrs.hints = w.hints
 	c.schedules = coll.NewCache(&c.topo)
 	for k := range contextsPerComm {
 		w.eng.OpenContext(base+k, g.procs)

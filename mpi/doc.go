@@ -37,6 +37,11 @@
 // through TCP. Collective operations know which ranks are on one host and on one
 // site: between sites they send each byte once and wait one latency.
 //
+// While an Alltoall, Alltoallv or Alltoallw, of any form, is under way in a communicator
+// of several sites, the node's meshd is told so, and has the node send at its share of
+// the site's link. The attributes [MATB] and [MaxRate] do the same by hand. Without
+// meshd nothing is told, and nothing else changes.
+//
 // The processes of a host share its processors: Init sets GOMAXPROCS to a fair share,
 // at least 1, of what it was, unless the environment variable of that name is set.
 // One that has every processor to itself would keep waking threads, which take the

@@ -52,6 +52,7 @@ type options struct {
 	group      *int // WithGroupLinks
 	host, site string
 	hostGiven  bool
+	hints      *string // WithHints
 	log        *slog.Logger
 }
 

@@ -33,6 +33,7 @@ type run struct {
 	err      error
 	ended    bool
 	step     func(*engine.Op, engine.Status, error) // r.stepped of the round at hand, made once
+	mark     mark                                   // of which the pacer is told
 }
 
 // begin starts the schedule and returns the request that ends with it.
@@ -41,6 +42,9 @@ func (r *run) begin() engine.ID {
 	if r.sched.Tmp > 0 {
 		r.tmp = r.o.w.tmp(r.sched.Tmp)
 		r.bufs[coll.Tmp] = *r.tmp
+	}
+	if r.mark.to != nil {
+		r.mark.enter()
 	}
 	r.id = r.o.w.eng.General()
 	r.o.w.eng.Do(r.advance)
@@ -198,6 +202,9 @@ func (r *run) local() {
 // be waited for: who should send it may have failed as well.
 func (r *run) end(op *engine.Op) {
 	r.ended = true
+	if r.mark.to != nil {
+		r.mark.leave()
+	}
 	if r.err == nil && r.tmp != nil { // after an error messages may still use it
 		r.o.w.tmps.Put(r.tmp)
 	}

@@ -26,6 +26,7 @@ type World struct {
 	world    *Comm
 	self     *Comm
 	parent   *Comm // of a job that was spawned
+	hints    *hints
 
 	contexts  contexts
 	buffer    buffer
@@ -66,6 +67,7 @@ func Init(ctx context.Context, opts ...Option) (*World, error) {
 			cancel()
 			_ = w.eng.Close(stop)
 		}
+		w.hints.close()
 		_ = l.Close()
 		return nil, &Error{Op: "Init", Class: ErrOther, Peer: -1, Err: err}
 	}
@@ -122,7 +124,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	if err := w.eng.Start(ctx); err != nil {
 		return err
 	}
-	w.makeComms()
+	w.makeComms(o)
 	if _, err := l.Notify(w.notice); err != nil && !errors.Is(err, pmi.ErrUnsupported) {
 		return err
 	}
@@ -133,7 +135,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 }
 
 // makeComms makes the two communicators that are there from the beginning.
-func (w *World) makeComms() {
+func (w *World) makeComms(o *options) {
 	all := make([]engine.Proc, w.launcher.Size())
 	for i := range all {
 		all[i] = engine.Proc(i)
@@ -143,6 +145,9 @@ func (w *World) makeComms() {
 		w.contexts.reserve(i)
 	}
 	w.eng.OpenContext(ctxMeeting, nil)
+	at := w.topology(g)
+	_, inside := w.launcher.(inProcess)
+	w.hints = openHints(o, !inside, os.Getenv, &at)
 	w.world = w.newComm(0, g)
 	w.world.SetName("world")
 	w.self = w.newComm(contextsPerComm, g.with([]engine.Proc{g.self}))
@@ -192,6 +197,7 @@ func (w *World) Finalize() error {
 		return fail(op, ErrNotInitialized, "it was called before")
 	}
 	errs = append(errs, w.eng.Close(ctx), w.launcher.Finalize(ctx))
+	w.hints.close()
 	if err := errors.Join(errs...); err != nil {
 		return &Error{Op: op, Class: ErrOther, Peer: -1, Err: err}
 	}
@@ -317,6 +323,7 @@ func (w *World) Crash() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = w.eng.Close(over) // says that it was not given time
+	w.hints.close()
 	_ = w.launcher.Close()
 }
 

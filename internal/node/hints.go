@@ -18,7 +18,26 @@ func (d *daemon) startHints(ctx context.Context) error {
 		return fmt.Errorf("node: %w", err)
 	}
 	d.hints = s
+	d.tellMaxRate()
 	d.onClose("programs' hints", s) // where a later step of starting fails
 	d.group.Go(func() error { return s.Serve(ctx) })
 	return nil
+}
+
+// tellMaxRate tells programs what the link of this site carries.
+func (d *daemon) tellMaxRate() {
+	if d.hints != nil {
+		d.hints.SetMaxRate(d.limits.bandwidth(d.id.self.Site))
+	}
+}
+
+// asked is what programs ask of a site with so many nodes up: of a program that
+// counts more, as one does that guesses, or is wrong, no more of them send.
+func (d *daemon) asked(nodes int) hint.Request {
+	if d.hints == nil {
+		return hint.Request{}
+	}
+	r := d.hints.Strictest()
+	r.Hosts = min(r.Hosts, max(nodes, 1))
+	return r
 }

@@ -47,6 +47,32 @@ func (l *limits) pair(a, b string) int64 { return l.all().Pair(a, b) }
 // uplink, b's downlink and the pair's; 0: unlimited.
 func (l *limits) between(a, b string) int64 { return l.all().Between(a, b) }
 
+// bandwidth returns what a program may take for the bandwidth of a site's link: the
+// site's uplink, else the least limit of what goes to another site; 0: none is said.
+func (l *limits) bandwidth(site string) (bits int64) {
+	all := l.all()
+	if up, _ := all.Of(site); up > 0 {
+		return up
+	}
+	least := func(other string) {
+		if r := all.Between(site, other); r > 0 && (bits == 0 || r < bits) {
+			bits = r
+		}
+	}
+	for _, s := range all.Sites {
+		least(s.Name)
+	}
+	for _, p := range all.Pairs {
+		switch site {
+		case p.A:
+			least(p.B)
+		case p.B:
+			least(p.A)
+		}
+	}
+	return bits
+}
+
 // take makes next what holds, unless it is no newer, and returns what differs.
 func (l *limits) take(next sites.Limits) (changes []sites.Change, newer bool) {
 	l.taking.Lock()

@@ -240,9 +240,12 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.loadLimits()
 	d.links = newLinks(d, sock)
-	parts := []func(context.Context) error{func(ctx context.Context) error { return d.startMesh(ctx, sock) }, d.runShares}
+	var parts []func(context.Context) error
 	if !d.cfg.Userspace {
-		parts = slices.Insert(parts, 0, d.startHints) // whoever paces reads them
+		parts = append(parts, d.startHints) // before anything asks what they are
+	}
+	parts = append(parts, func(ctx context.Context) error { return d.startMesh(ctx, sock) }, d.runShares)
+	if !d.cfg.Userspace {
 		parts = append(parts, d.startNames, d.startExec, d.startJobs)
 	}
 	for _, begin := range append(parts, d.startAPI) {

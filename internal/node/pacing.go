@@ -52,6 +52,7 @@ func (d *daemon) startPacing() error {
 		mode = PaceLive
 	}
 	d.nice, _ = niceness()
+	d.limits.changed = d.tellMaxRate
 	if mode == PaceOff {
 		return nil
 	}
@@ -166,6 +167,7 @@ func (p *pacing) active(site string) {
 
 // membersChanged is called when the nodes of the site or the limits have changed.
 func (p *pacing) membersChanged() {
+	p.d.tellMaxRate()
 	if p.d.shares != nil {
 		p.d.shares.changed()
 	}
@@ -178,13 +180,11 @@ func (p *pacing) membersChanged() {
 func (p *pacing) changed() {
 	d := p.d
 	own := d.id.self.Site
-	var asked hint.Request
-	if d.hints != nil {
-		asked = d.hints.Strictest()
-	}
+	nodes := d.sharers()
+	asked := d.asked(nodes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.nodes = d.sharers()
+	p.nodes = nodes
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
 		l.live = p.live[site]
