@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/meshmpi/meshmpi/mesh/sites"
 	"github.com/meshmpi/meshmpi/shaper/hint"
 )
@@ -39,7 +41,7 @@ func TestHintsTold(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	found(t, state)
 	d := remembering(t, state)
-	d.cfg.Pace = PaceOff
+	d.cfg.Pace, d.group = PaceOff, new(errgroup.Group)
 	if err := d.startPacing(); err != nil {
 		t.Fatal(err)
 	}

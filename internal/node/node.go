@@ -235,6 +235,9 @@ func (d *daemon) start(ctx context.Context) error {
 	}
 	d.startSaver()
 	d.loadCache()
+	if !d.cfg.Userspace {
+		d.takePrecedence()
+	}
 	if err := d.startPacing(); err != nil {
 		return err
 	}

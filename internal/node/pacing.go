@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -51,17 +52,13 @@ func (d *daemon) startPacing() error {
 	if mode == "" {
 		mode = PaceLive
 	}
-	d.nice, _ = niceness()
 	d.limits.changed = d.tellMaxRate
 	if mode == PaceOff {
 		return nil
 	}
 	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]int64{}}
-	if !d.cfg.Userspace { // a program that is a node keeps its own priority
-		var err error
-		if d.nice, err = hurry(); err != nil {
-			d.log.Warn("meshd has no precedence over programs, and packets wait for spinning ranks: allow it CAP_SYS_NICE", "err", err)
-		}
+	if !d.cfg.Userspace {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) // the pacing thread holds one while it waits for less than a moment
 	}
 	var err error
 	cfg := shaper.Config{Log: d.log, Kick: p.kickReader, Poll: p.changed, Active: p.active}
@@ -69,7 +66,10 @@ func (d *daemon) startPacing() error {
 		return err
 	}
 	d.pacing = p
-	d.limits.changed = p.membersChanged
+	d.limits.changed = func() { // one at a time, so that programs are left with the newest
+		d.tellMaxRate()
+		p.membersChanged()
+	}
 	d.onClose("the pacer", p.shaper)
 	if mode != PaceLive {
 		return nil
@@ -167,7 +167,6 @@ func (p *pacing) active(site string) {
 
 // membersChanged is called when the nodes of the site or the limits have changed.
 func (p *pacing) membersChanged() {
-	p.d.tellMaxRate()
 	if p.d.shares != nil {
 		p.d.shares.changed()
 	}
@@ -185,9 +184,11 @@ func (p *pacing) changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.nodes = nodes
+	var set int64 // by an administrator, of all links
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
 		l.live = p.live[site]
+		set += l.set
 		r, why := l.stake.rate()
 		if l.why = why; r != l.now {
 			l.now = r
@@ -195,8 +196,11 @@ func (p *pacing) changed() {
 		}
 	}
 	up, _ := d.limits.of(own)
-	s := stake{whole: up, nodes: p.nodes, live: p.live[""]}
-	if r, _ := s.rate(); r != p.uplink {
+	r, _ := stake{whole: up, nodes: p.nodes, live: p.live[""], asked: asked}.rate()
+	if r > 0 {
+		r = max(r, set)
+	}
+	if r != p.uplink {
 		p.uplink = r
 		p.shaper.SetUplink(shaper.Rate(r))
 	}

@@ -201,13 +201,16 @@ func TestPacingHints(t *testing.T) {
 	page.SetMATB(8 * mbit)
 	await(t, "it sends at the program's rate", paced(8*mbit))
 	page.SetMATB(0)
-	page.Enter(hint.Alltoallv, 5)
-	await(t, "it sends at the all-to-all's share", paced(18*mbit))
+	page.Enter(hint.Alltoallv, 1)
+	await(t, "it sends at the all-to-all's share", paced(90*mbit))
+	if up := d.pacing.uplink; up != 90*mbit {
+		t.Errorf("to all sites it sends %d", up)
+	}
 	rep := must(d.getShape(nil))(t).(api.ShapeReply)
-	if len(rep.Programs) != 1 || rep.Programs[0].Op != "alltoallv" || rep.Programs[0].Hosts != 5 || rep.Programs[0].Entered != 1 {
+	if len(rep.Programs) != 1 || rep.Programs[0].Op != "alltoallv" || rep.Programs[0].Hosts != 1 || rep.Programs[0].Entered != 1 {
 		t.Errorf("it tells of %+v", rep.Programs)
 	}
-	page.Leave(hint.Alltoallv, 5)
+	page.Leave(hint.Alltoallv, 1)
 	await(t, "it sends at its share again", paced(45*mbit))
 	page.SetMATB(8 * mbit)
 	await(t, "it sends at the program's rate once more", paced(8*mbit))

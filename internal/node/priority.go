@@ -2,7 +2,6 @@ package node
 
 import (
 	"os"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -17,16 +16,21 @@ const precedence = -20
 // processors together, whatever their nice values are among others' (sched(7)).
 const autogroup = "/proc/self/autogroup"
 
-// hurry gives this process precedence over ordinary ones, where that is allowed,
-// and a processor more to the Go scheduler: the pacing thread holds one while it
-// waits for less than a moment. It returns the nice value from before, for what is
-// not to have precedence.
+// takePrecedence is for a daemon; a program that is a node keeps its own priority.
+func (d *daemon) takePrecedence() {
+	var err error
+	if d.nice, err = hurry(); err != nil {
+		d.log.Warn("meshd has no precedence over programs, and packets wait for spinning ranks: allow it CAP_SYS_NICE", "err", err)
+	}
+}
+
+// hurry gives this process precedence over ordinary ones, where that is allowed. It
+// returns the nice value from before, for what is not to have precedence.
 func hurry() (before int, err error) {
 	before, err = niceness()
 	if err != nil {
 		return 0, err
 	}
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	if session, err := unix.Getsid(0); err == nil && session == os.Getpid() { // nobody else's
 		_ = os.WriteFile(autogroup, strconv.AppendInt(nil, precedence, 10), 0) // there is none in some kernels
 	}
