@@ -4,8 +4,8 @@
 //
 // A daemon's life (Run): lock the state directory; believe the own certificate;
 // open the UDP port; on a hub, the store, the relay and the TCP port; the TUN
-// with addresses, routes and firewall; the overlay; names; the exec service; the
-// local socket; and last the control sessions with the hubs, whose records,
+// with addresses, routes and firewall; the pacer and programs' socket; the
+// overlay; names; the exec service; the local socket; and last the control sessions with the hubs, whose records,
 // signals and grants flow into all of these.
 //
 // It ends in three steps: what must still tell others of its end does so while
