@@ -103,7 +103,7 @@ func (m *bareLAN) hydra(ranks int, apart bool, program, mpi, args string) string
 	part := func(h *lab.Host) string {
 		var env string
 		if mpi == "go" {
-			env = "-env MESH_ADDRESS " + h.Addr4.String() + " "
+			env = "-env MESH_ADDRESS " + h.Addr4.String() + " -env GOMAXPROCS 1 " // both hosts have the same two processors
 		}
 		return "-n 1 " + env + program
 	}
@@ -228,7 +228,7 @@ func gompiMethod(rounds int, seconds float64) string {
 		"the garbage collector on: half a round trip, for %g s each size in one job, %d rounds in turns; times are means, with the median and the least and greatest of the rounds; "+
 		"bandwidth is a message by its mean time. Open MPI and MPICH are Debian's. mpiexec.hydra starts MPICH and Go, mpirun Open MPI, and on two hosts a remote-shell agent that only passes the command on starts all of them. "+
 		"On one host everything is as it is by default, but Open MPI is told pml ob1 and btl vader,self, which spares it a search. On two hosts all use TCP on eth0: "+
-		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's. "+
+		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's, and with GOMAXPROCS=1, as it sets it by itself where two ranks share two processors, which here they do without knowing. "+
 		"%d ranks on one host: %s in a loop (colls.c, go/colls), Open MPI with --oversubscribe, which makes it yield. "+
 		"A job of MPICH that hangs in MPI_Finalize after its last figure is killed after %v. "+
 		"Allocations are the runtime's count on both ranks over 20000 round trips, with a buffer declared in the loop up to 256 B; an unexpected message is followed by another that is received first.",
