@@ -24,6 +24,7 @@ type pacing struct {
 	links  map[string]*pacedLink
 	uplink int64
 	live   map[string]int64 // what the others leave to this node, by site; "": to all
+	asked  hint.Request     // by programs, as it was taken into account last
 	nodes  int              // that share this site's links
 }
 
@@ -61,7 +62,7 @@ func (d *daemon) startPacing() error {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) // the pacing thread holds one while it waits for less than a moment
 	}
 	var err error
-	cfg := shaper.Config{Log: d.log, Kick: p.kickReader, Poll: p.changed, Active: p.active}
+	cfg := shaper.Config{Log: d.log, Kick: p.kickReader, Poll: p.poll, Active: p.active}
 	if p.shaper, err = shaper.New(cfg); err != nil {
 		return err
 	}
@@ -173,9 +174,19 @@ func (p *pacing) membersChanged() {
 	p.changed()
 }
 
-// changed gives every link its rate. It is called when limits, nodes or shares have
-// changed, and again and again while there is traffic, since programs change their
+// poll is called again and again while there is traffic, since programs change their
 // pages without a word.
+func (p *pacing) poll() {
+	p.mu.Lock()
+	nodes, asked := p.nodes, p.asked
+	p.mu.Unlock()
+	if p.d.asked(nodes) != asked {
+		p.changed()
+	}
+}
+
+// changed gives every link its rate. It is called when limits, nodes, shares or what
+// programs ask for have changed.
 func (p *pacing) changed() {
 	d := p.d
 	own := d.id.self.Site
@@ -183,7 +194,7 @@ func (p *pacing) changed() {
 	asked := d.asked(nodes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.nodes = nodes
+	p.nodes, p.asked = nodes, asked
 	var set int64 // by an administrator, of all links
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked

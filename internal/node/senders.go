@@ -15,12 +15,15 @@ type linkDemand struct {
 	weight  int       // flows or jobs that send; 0 counts as 1
 }
 
-// How demand becomes a rate.
+// How demand becomes a rate. Bursts of a few milliseconds, of which many programs'
+// traffic consists, are no reason to borrow, nor gaps as short to lend: it would be
+// over before it has an effect, and tell everybody of each.
 const (
-	backlog   = 2 * 1500              // bytes that wait in a link that could send more than it may
-	sentFor   = 10 * time.Millisecond // over which what was sent is averaged
-	idleAfter = 5 * time.Millisecond  // without a packet
-	unbounded = 1 << 50               // bits per second: as much as there is
+	backlog     = 2 * 1500              // bytes that wait in a link that could send more than it may
+	hungryAfter = 5 * time.Millisecond  // with a backlog
+	sentFor     = 10 * time.Millisecond // over which what was sent is averaged
+	idleAfter   = 15 * time.Millisecond // without a packet
+	unbounded   = 1 << 50               // bits per second: as much as there is
 )
 
 // sender works out what a link wants from what the pacer says.
@@ -28,28 +31,32 @@ type sender struct {
 	at   time.Time // of the sample
 	sent int64
 	want int64
+	full time.Time // since when it has a backlog; zero: it has none
 }
 
 // see takes in what the pacer says now and returns what the link could send, in
-// bits per second, 0 when it is idle. With a backlog that is all there is;
-// without one, what it has sent lately and a quarter more.
+// bits per second, 0 when it is idle. With a backlog that lasts that is all there
+// is; without one, what it has sent lately and a quarter more.
 func (s *sender) see(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent = now, d.sent
 	}
-	if d.waiting == 0 && now.Sub(d.last) > idleAfter {
-		s.at, s.sent, s.want = now, d.sent, 0
+	switch {
+	case d.waiting == 0 && now.Sub(d.last) > idleAfter:
+		*s = sender{at: now, sent: d.sent}
 		return 0
+	case d.waiting < backlog:
+		s.full = time.Time{}
+	case s.full.IsZero():
+		s.full = now
 	}
-	if age := now.Sub(s.at); age >= time.Millisecond {
-		rate := int64(float64(d.sent-s.sent) * 8 / age.Seconds() * 1.25)
-		s.want = max(s.want, rate) // more is told at once
-		if age >= sentFor {
-			s.want, s.at, s.sent = rate, now, d.sent
-		}
-	}
-	if d.waiting >= backlog {
+	age := now.Sub(s.at)
+	switch {
+	case !s.full.IsZero() && now.Sub(s.full) >= hungryAfter:
 		s.want = unbounded // until a whole sample has shown otherwise
+		s.at, s.sent = now, d.sent
+	case age >= sentFor:
+		s.want = int64(float64(d.sent-s.sent) * 8 / age.Seconds() * 1.25)
 		s.at, s.sent = now, d.sent
 	}
 	return max(s.want, 1)

@@ -230,13 +230,16 @@ func TestSenderSees(t *testing.T) {
 		want int64
 	}{
 		{0, linkDemand{}, 0},
-		{1, linkDemand{sent: 100, last: at(1)}, 1_000_000},                         // 100 bytes in a millisecond and a quarter more
-		{2, linkDemand{sent: 10_000, waiting: 9000, last: at(2)}, unbounded},       // a backlog
-		{7, linkDemand{sent: 20_000, last: at(7)}, unbounded},                      // it has gone, for the moment
-		{12, linkDemand{sent: 22_500, last: at(12)}, 12_500_000},                   // a whole sample: 12,500 bytes in 10 ms
-		{14, linkDemand{sent: 32_500, last: at(14)}, 50_000_000},                   // more, told at once
-		{22, linkDemand{sent: 32_500, last: at(21)}, 10_000 * 8 * 100 * 125 / 100}, // the average
-		{40, linkDemand{sent: 32_500, last: at(21)}, 0},                            // silence
+		{1, linkDemand{sent: 100, last: at(1)}, 1},                              // no sample yet
+		{2, linkDemand{sent: 10_000, waiting: 9000, last: at(2)}, 1},            // a backlog, for the moment
+		{7, linkDemand{sent: 20_000, waiting: 9000, last: at(7)}, unbounded},    // that lasts
+		{8, linkDemand{sent: 21_000, last: at(8)}, unbounded},                   // it has gone, for the moment
+		{17, linkDemand{sent: 32_500, last: at(17)}, 12_500_000},                // a whole sample: 12,500 bytes in 10 ms, and a quarter more
+		{18, linkDemand{sent: 33_000, waiting: 9000, last: at(18)}, 12_500_000}, // a burst
+		{20, linkDemand{sent: 42_500, last: at(20)}, 12_500_000},                // is no demand
+		{27, linkDemand{sent: 52_500, last: at(27)}, 20_000_000},                // until it counts
+		{42, linkDemand{sent: 52_500, last: at(27)}, 1},                         // nothing in a sample, but no silence yet
+		{43, linkDemand{sent: 52_500, last: at(27)}, 0},                         // silence
 	} {
 		if got := s.see(at(step.ms), step.d); got != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)
