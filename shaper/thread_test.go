@@ -104,6 +104,9 @@ func TestBothStages(t *testing.T) {
 	close(seals)
 	<-done
 	<-all
+	for l.Demand().Waiting != 0 { // the last one is counted after it has been sent
+		time.Sleep(time.Millisecond)
+	}
 	d, st := l.Demand(), s.Stats()[0]
 	if d.Waiting != 0 || d.Sent != int64(st.Flows[0].SentBytes) || d.Last.IsZero() || st.Flows[0].Dropped != 0 {
 		t.Errorf("demand %+v, statistics %+v", d, st)
