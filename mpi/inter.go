@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -82,6 +83,9 @@ func (c *Comm) propose(op string, leader, at int, lead func([]int64) ([]int64, e
 	head := []int64{0, 0, 0} // class of what went wrong, highest proposal, length of what follows
 	if c.rank == leader {
 		theirs, err = lead(append([]int64{most[0], -most[1]}, c.w.namesOf(c.group.procs)...))
+		if err == nil && len(theirs) < 2 {
+			err = fmt.Errorf("the other side's proposal has %d numbers, not 2 and its processes", len(theirs))
+		}
 		if err != nil {
 			head[0] = int64(ClassOf(c.wrap(op, -1, err))) // the others say the same
 		} else {
@@ -155,6 +159,9 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	theirs, err := c.tellAcross([]int64{sign})
 	if err != nil {
 		return nil, c.wrap(op, -1, err)
+	}
+	if len(theirs) != 1 {
+		return nil, fail(op, ErrOther, "the other side says %d numbers of its order, not 1", len(theirs))
 	}
 	first := c.first
 	if theirs[0] != sign {
