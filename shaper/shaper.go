@@ -55,6 +55,12 @@ type Config struct {
 	// traffic on a limited link, never concurrently; it may set rates.
 	Poll func()
 
+	// Hold is asked by the pacing thread before it sleeps for less than some
+	// milliseconds, whether it may keep one of Go's processors meanwhile. If
+	// not, it may be late; if it may, the owner should see to one more than
+	// others need. Nil: it may.
+	Hold func() bool
+
 	// Active, which may be nil, is called when something is to be sent over a
 	// limited link that has been idle for 10 ms or more.
 	Active func(site string)

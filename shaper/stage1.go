@@ -5,9 +5,10 @@ import "time"
 const (
 	// windowTime is how much of the link's time stage 1 keeps between itself
 	// and the wire, so that stage 2 does not run dry although goroutines
-	// beside spinning ranks are late by milliseconds. It grows up to
-	// windowMax where that happens.
-	windowTime = int64(2 * time.Millisecond)
+	// beside spinning ranks are late by milliseconds, and so that the reader
+	// is woken for several packets at a time: each wake costs as much as
+	// sealing them. It grows up to windowMax where it runs dry.
+	windowTime = int64(4 * time.Millisecond)
 	windowMax  = int64(8 * time.Millisecond)
 	windowEase = int64(250 * time.Millisecond) // how often it shrinks by an eighth of its growth
 
@@ -48,8 +49,13 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	}
 	m.wake(now, l)
 	m.heal(now, l)
-	size := counted(len(pkt))
-	if l.wait.packets == 0 && l.released+size <= m.windowBytes(l) {
+	size, window := counted(len(pkt)), m.windowBytes(l)
+	if f.wait.packets+f.out.packets == 0 && size <= turnBytes {
+		window *= 2 // stage 2 is fair: a lone packet does not wait for others' turns here
+	} else if l.wait.packets > 0 {
+		window = 0
+	}
+	if l.released+size <= window {
 		m.release(now, l, size)
 		return true
 	}

@@ -140,20 +140,21 @@ type daemon struct {
 	id  *identity
 	dir *directory.Directory
 
-	events *journal
-	mesh   *mesh.Mesh
-	host   inside
-	stack  *tun.Stack // host, if it is a userspace one
-	hub    *hubSide   // nil on ordinary nodes
-	links  *links     // control sessions and relays
-	saved  *saver
-	door   *door    // the local socket
-	jobs   *jobSide // where ranks meet
-	limits limits
-	pacing *pacing      // nil: nothing is paced
-	shares *liveShares  // nil: shares are fixed
-	nice   int          // of ordinary processes
-	hints  *hint.Server // what local programs say of their traffic; nil in userspace
+	events     *journal
+	mesh       *mesh.Mesh
+	host       inside
+	stack      *tun.Stack // host, if it is a userspace one
+	hub        *hubSide   // nil on ordinary nodes
+	links      *links     // control sessions and relays
+	saved      *saver
+	door       *door    // the local socket
+	jobs       *jobSide // where ranks meet
+	limits     limits
+	processors *processors  // nil in userspace
+	pacing     *pacing      // nil: nothing is paced
+	shares     *liveShares  // nil: shares are fixed
+	nice       int          // of ordinary processes
+	hints      *hint.Server // what local programs say of their traffic; nil in userspace
 
 	port      uint16 // UDP
 	group     *errgroup.Group
@@ -237,6 +238,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.loadCache()
 	if !d.cfg.Userspace {
 		d.takePrecedence()
+		d.startProcessors(ctx)
 	}
 	if err := d.startPacing(); err != nil {
 		return err

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -19,6 +18,7 @@ type pacing struct {
 	mode   Pace
 	shaper *shaper.Shaper
 	kick   atomic.Pointer[func()] // has the TUN's reader look
+	bell   *bell                  // has kick called
 
 	mu     sync.Mutex // guards the rest
 	links  map[string]*pacedLink
@@ -58,11 +58,15 @@ func (d *daemon) startPacing() error {
 		return nil
 	}
 	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]int64{}}
-	if !d.cfg.Userspace {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) // the pacing thread holds one while it waits for less than a moment
-	}
 	var err error
-	cfg := shaper.Config{Log: d.log, Kick: p.kickReader, Poll: p.poll, Active: p.active}
+	if p.bell, err = newBell(p.kickReader); err != nil {
+		return err
+	}
+	d.onClose("the pacer's bell", p.bell) // after the pacer, which rings it
+	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, Active: p.active}
+	if d.processors != nil {
+		cfg.Hold = d.processors.hold
+	}
 	if p.shaper, err = shaper.New(cfg); err != nil {
 		return err
 	}

@@ -3,10 +3,8 @@ package udp
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 
-	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,14 +18,14 @@ var controlSize = unix.CmsgSpace(4) + unix.CmsgSpace(4)
 // Reader reads one family's socket. It belongs to one goroutine.
 type Reader struct {
 	s    *socket
-	msgs []ipv4.Message
+	call *call
+	msgs []message
 }
 
 func newReader(s *socket) *Reader {
-	r := &Reader{s: s, msgs: make([]ipv4.Message, BatchSize)}
+	r := &Reader{s: s, call: newCall(BatchSize), msgs: make([]message, BatchSize)}
 	for i := range r.msgs {
-		r.msgs[i].Buffers = make([][]byte, 1)
-		r.msgs[i].OOB = make([]byte, controlSize)
+		r.msgs[i].control = make([]byte, controlSize)
 	}
 	return r
 }
@@ -47,11 +45,9 @@ func (r *Reader) Read(bufs [][]byte, sizes []int, from []netip.AddrPort) (int, e
 	}
 	msgs := r.msgs[first:len(bufs)]
 	for i := range msgs {
-		msgs[i].Buffers[0] = bufs[first+i]
-		msgs[i].OOB = msgs[i].OOB[:cap(msgs[i].OOB)]
-		msgs[i].N, msgs[i].NN, msgs[i].Addr = 0, 0, nil
+		msgs[i].data = bufs[first+i]
 	}
-	got, err := r.s.batch.ReadBatch(msgs, 0)
+	got, err := r.s.mover.receive(r.call, msgs)
 	if err != nil {
 		return 0, err
 	}
@@ -65,26 +61,23 @@ func (r *Reader) Read(bufs [][]byte, sizes []int, from []netip.AddrPort) (int, e
 // deal copies the datagrams of one message, which lies in bufs[at], to bufs[n:]
 // and returns the new n. Parts never overtake the message they come from: at
 // most 64 parts a message, and a 64th of the buffers hold messages.
-func (r *Reader) deal(m *ipv4.Message, bufs [][]byte, sizes []int, from []netip.AddrPort, n, at int) int {
-	segment, overflow, ok := parseControl(m.OOB[:m.NN])
+func (r *Reader) deal(m *message, bufs [][]byte, sizes []int, from []netip.AddrPort, n, at int) int {
+	segment, overflow, ok := parseControl(m.control)
 	if ok {
 		r.s.overflow.Store(overflow)
 	}
-	ua, isUDP := m.Addr.(*net.UDPAddr)
-	if !isUDP || m.N == 0 {
+	if len(m.data) == 0 || !m.from.IsValid() {
 		return n
 	}
-	ap := ua.AddrPort()
-	ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-	if segment <= 0 || segment > m.N {
-		segment = m.N
+	if segment <= 0 || segment > len(m.data) {
+		segment = len(m.data)
 	}
-	data := bufs[at][:m.N]
+	data := m.data
 	for len(data) > 0 && n < len(bufs) && n <= at {
 		part := data[:min(segment, len(data))]
 		data = data[len(part):]
 		sizes[n] = copy(bufs[n], part)
-		from[n] = ap
+		from[n] = m.from
 		n++
 	}
 	return n

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 
-	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,21 +16,15 @@ const maxCoalesced = 1<<16 - 1 - 20 - 8
 var errNoFamily = errors.New("udp: no socket of that address family")
 
 type writer struct {
-	msgs []ipv4.Message
+	call *call
+	msgs []message
 	runs []int // datagrams in each message
-	addr net.UDPAddr
-	ip   [16]byte
 }
 
-func newWriter(is6 bool) *writer {
-	w := &writer{msgs: make([]ipv4.Message, BatchSize), runs: make([]int, BatchSize)}
+func newWriter() *writer {
+	w := &writer{call: newCall(BatchSize), msgs: make([]message, BatchSize), runs: make([]int, BatchSize)}
 	for i := range w.msgs {
-		w.msgs[i].Buffers = make([][]byte, 1)
-		w.msgs[i].OOB = make([]byte, 0, unix.CmsgSpace(2))
-	}
-	w.addr.IP = w.ip[:4]
-	if is6 {
-		w.addr.IP = w.ip[:]
+		w.msgs[i].control = make([]byte, 0, unix.CmsgSpace(2))
 	}
 	return w
 }
@@ -52,20 +45,19 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	}
 	w := s.writers.Get().(*writer)
 	defer s.writers.Put(w)
-	w.setAddr(to)
 
 	gso := s.gso && !s.plain.has(to.Addr())
 	n := w.fill(pkts, gso)
-	sent, err := s.write(w.msgs[:n])
+	sent, err := s.write(w.call, w.msgs[:n], to)
 	if gso && errors.Is(err, unix.EIO) {
 		// The interface cannot checksum segments (udp(7), UDP_SEGMENT). Joined
 		// datagrams still stand in their own buffers, so send those.
 		s.plain.add(to.Addr())
 		rest := pkts[w.datagrams(sent):]
-		_, err = s.write(w.msgs[:w.fill(rest, false)])
+		_, err = s.write(w.call, w.msgs[:w.fill(rest, false)], to)
 	}
 	for i := range w.msgs[:len(pkts)] {
-		w.msgs[i].Buffers[0] = nil
+		w.msgs[i].data = nil
 	}
 	if err != nil {
 		p.dropped.Add(uint64(len(pkts)))
@@ -73,29 +65,18 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	return err
 }
 
-func (w *writer) setAddr(to netip.AddrPort) {
-	if len(w.addr.IP) == 4 {
-		a := to.Addr().Unmap().As4()
-		copy(w.ip[:], a[:])
-	} else {
-		w.ip = to.Addr().As16()
-	}
-	w.addr.Port = int(to.Port())
-	w.addr.Zone = to.Addr().Zone()
-}
-
 // fill lays pkts out in messages and returns how many it used.
 func (w *writer) fill(pkts [][]byte, gso bool) int {
 	n := 0
 	for i := 0; i < len(pkts); {
 		m := &w.msgs[n]
-		m.Addr, m.OOB, m.Buffers[0] = &w.addr, m.OOB[:0], pkts[i]
+		m.control, m.data = m.control[:0], pkts[i]
 		size, run := len(pkts[i]), 1
 		if gso {
-			m.Buffers[0], run = join(pkts[i:])
+			m.data, run = join(pkts[i:])
 		}
 		if run > 1 {
-			m.OOB = segmentControl(m.OOB, uint16(size))
+			m.control = segmentControl(m.control, uint16(size))
 		}
 		w.runs[n] = run
 		i += run
@@ -149,9 +130,9 @@ func segmentControl(oob []byte, size uint16) []byte {
 }
 
 // write sends messages and returns how many it is done with.
-func (s *socket) write(msgs []ipv4.Message) (done int, last error) {
+func (s *socket) write(c *call, msgs []message, to netip.AddrPort) (done int, last error) {
 	for len(msgs) > done {
-		n, err := s.batch.WriteBatch(msgs[done:], unix.MSG_DONTWAIT)
+		n, err := s.mover.send(c, msgs[done:], to)
 		if err != nil {
 			if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN) {
 				return done, err // EAGAIN: the buffer is full; waiting would hold up every peer

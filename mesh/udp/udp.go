@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 )
 
@@ -136,18 +134,9 @@ func (p *Pair) Close() error {
 	return errors.Join(errs...)
 }
 
-// batchConn is what ipv4.PacketConn and ipv6.PacketConn share.
-type batchConn interface {
-	ReadBatch(ms []ipv4.Message, flags int) (int, error)
-	WriteBatch(ms []ipv4.Message, flags int) (int, error)
-}
-
-// The message types of both families are one type under two names.
-var _ ipv4.Message = ipv6.Message{}
-
 type socket struct {
 	conn     *net.UDPConn
-	batch    batchConn
+	mover    mover
 	is6      bool
 	port     uint16
 	gso      bool // the kernel knows segmentation on send
@@ -171,12 +160,11 @@ func open(network string, port uint16) (*socket, error) {
 	}
 	conn := pc.(*net.UDPConn)
 	s := &socket{conn: conn, is6: network == "udp6", port: conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()}
-	if s.is6 {
-		s.batch = ipv6.NewPacketConn(conn)
-	} else {
-		s.batch = ipv4.NewPacketConn(conn)
+	if s.mover, err = newKernel(conn, s.is6); err != nil {
+		conn.Close()
+		return nil, err
 	}
-	s.writers.New = func() any { return newWriter(s.is6) }
+	s.writers.New = func() any { return newWriter() }
 	tx, rx := offloads(conn)
 	s.gso, s.gro = tx, rx
 	return s, nil

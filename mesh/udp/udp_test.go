@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 )
 
@@ -164,17 +163,16 @@ func TestListen(t *testing.T) {
 // refusing is a socket whose interface towards one address cannot segment. It
 // takes one message a call, as a kernel may.
 type refusing struct {
-	batchConn
+	mover
 	addr netip.Addr
 	got  map[netip.Addr][]int // sizes of the messages sent
 }
 
-func (r *refusing) WriteBatch(ms []ipv4.Message, _ int) (int, error) {
-	to, _ := netip.AddrFromSlice(ms[0].Addr.(*net.UDPAddr).IP)
-	if to == r.addr && len(ms[0].OOB) > 0 {
+func (r *refusing) send(_ *call, ms []message, to netip.AddrPort) (int, error) {
+	if to.Addr() == r.addr && len(ms[0].control) > 0 {
 		return 0, unix.EIO
 	}
-	r.got[to] = append(r.got[to], len(ms[0].Buffers[0]))
+	r.got[to.Addr()] = append(r.got[to.Addr()], len(ms[0].data))
 	return 1, nil
 }
 
@@ -185,8 +183,8 @@ func TestSegmentationIsRefusedForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad, good := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 		conn := &refusing{addr: bad, got: map[netip.Addr][]int{}}
-		p := &Pair{v4: &socket{batch: conn, gso: true}}
-		p.v4.writers.New = func() any { return newWriter(false) }
+		p := &Pair{v4: &socket{mover: conn, gso: true}}
+		p.v4.writers.New = func() any { return newWriter() }
 		send := func(to netip.Addr) []int {
 			t.Helper()
 			conn.got[to] = nil
