@@ -33,6 +33,7 @@ type model struct {
 // linkState is the model's part of a link.
 type linkState struct {
 	down   bucket // the link itself
+	most   Rate   // what its limit may become
 	flows  []*Flow
 	gone   FlowStats // sums of closed flows
 	wait   stage     // stage 1

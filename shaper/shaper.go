@@ -11,7 +11,7 @@
 //	                     (stage 1: fair, ECN)           (stage 2: exact spacing)
 //
 // Stage 1, before encryption, is where TCP's queue lives: one per peer, served
-// by deficit round robin, marked (RFC 3168) above ten milliseconds, dropping at
+// by deficit round robin, marked (RFC 3168) above some ten milliseconds, dropping at
 // its limit only. It lets through what stage 2 needs so as not to run dry, some
 // milliseconds' worth. Stage 2, after encryption, spaces datagrams evenly by the
 // generic cell rate algorithm, on bytes on the wire, for the link and the
@@ -212,6 +212,15 @@ func (l *Link) SetRate(r Rate) {
 	l.s.mu.lock()
 	l.s.m.setRate(l.s.clock.now(), l, clamp(r))
 	l.s.finish()
+}
+
+// SetMost says which rate the link may be given from one moment to the next, when
+// others leave theirs. TCP then can fill it at once only if enough is under way or
+// queued before, so packets are marked later. 0, the default: none but the present.
+func (l *Link) SetMost(r Rate) {
+	l.s.mu.lock()
+	l.most = clamp(r)
+	l.s.mu.unlock()
 }
 
 // Flow returns a new flow over the link: the packets for one peer. send is the

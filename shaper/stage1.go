@@ -14,8 +14,12 @@ const (
 
 	// markAfter is the wait from which packets are marked. Three flows of
 	// TCP's that cut their windows together, to 0.7 of them, still fill a link
-	// with a round trip of 23 ms.
+	// with a round trip of 23 ms. It is a wait at the most that the link's
+	// rate may become: what waits so long at a quarter of it is not enough to
+	// fill the whole when it is given, and TCP needs many round trips to have
+	// more under way. markMost bounds the wait at the present rate.
 	markAfter = int64(10 * time.Millisecond)
+	markMost  = int64(50 * time.Millisecond)
 
 	// TCP without marks doubles its window in a time in which the link carries
 	// one, so a flow's queue must hold the growth of a markAfter and a round
@@ -69,6 +73,15 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	l.wait.add(&f.wait)
 	m.settle(l)
 	return false
+}
+
+// markAfter is the wait from which a link's packets are marked.
+func (m *model) markAfter(l *Link) int64 {
+	now := m.limit(l)
+	if now == 0 || l.most <= now {
+		return markAfter
+	}
+	return min(int64(float64(markAfter)*float64(l.most)/float64(now)), markMost)
 }
 
 // room reports whether stage 1 may hold size more bytes of a flow.
@@ -149,7 +162,7 @@ func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset 
 			f.stats.Dropped++ // the reader's buffers are smaller than the packets it reads
 		} else {
 			sizes[n] = copy(bufs[n][offset:], pkt)
-			if now-at > markAfter && q.bytes > 2*turnBytes && mark(bufs[n][offset:offset+sizes[n]]) {
+			if now-at > m.markAfter(l) && q.bytes > 2*turnBytes && mark(bufs[n][offset:offset+sizes[n]]) {
 				f.stats.Marked++
 			}
 			m.release(now, l, size)

@@ -210,6 +210,26 @@ func TestMarking(t *testing.T) {
 	}
 }
 
+// TestMarkingBeforeMore: while the rate may become four times what it is, packets
+// are marked at what would be markAfter then.
+func TestMarkingBeforeMore(t *testing.T) {
+	marked := func(most Rate) int {
+		p := newPipe(t, 25e6, 1)
+		p.flows[0].link.most = most
+		for i := range 70 { // 34 ms
+			p.admit(0, uint64(i+1), 1420, true)
+		}
+		p.goOn(100 * ms)
+		return p.marked
+	}
+	if n := marked(0); n < 20 {
+		t.Errorf("%d marked of a queue of 34 ms", n)
+	}
+	if n := marked(100e6); n != 0 {
+		t.Errorf("%d marked that would wait for less than 10 ms at the rate that there may be", n)
+	}
+}
+
 // TestLimits: the queues of a flow and of a link are bounded; a flow that uses
 // little still gets some room.
 func TestLimits(t *testing.T) {
@@ -263,7 +283,7 @@ func TestWindow(t *testing.T) {
 		}
 		p.goOn(300 * ms)
 		// The first window is on its way before anything can leave, so it grows.
-		if want := 2*max(lowest*3/2, int(int64(r)/8*windowTime/1e9)*6/5); most > want {
+		if want := 2 * max(lowest*3/2, int(int64(r)/8*windowTime/1e9)*6/5); most > want {
 			t.Errorf("%d bit/s: %d bytes released at once, want at most %d", r, most, want)
 		}
 		if got := float64(p.bytes(p.log[0].at, p.now, nil)) * 8e9 / float64(300*ms); got < float64(r)*0.98 {

@@ -206,6 +206,9 @@ func (p *pacing) changed() {
 		set += l.set
 		r, why := l.stake.rate()
 		if l.why = why; r != l.now {
+			if p.mode == PaceLive {
+				l.SetMost(shaper.Rate(l.whole))
+			}
 			l.now = r
 			l.SetRate(shaper.Rate(r))
 		}
