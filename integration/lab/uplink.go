@@ -256,11 +256,7 @@ func (s *site) setWAN(link wan.Link) error {
 // wire makes the wire one of the kernel (a switch, offloads on) or of an
 // emulator, which must see frames as they are on a wire.
 func (s *site) wire(plain bool) error {
-	edge, link := s.edge()
-	if err := edge.offload(link, plain); err != nil {
-		return err
-	}
-	if err := s.lab.core.offload(s.Name, plain); err != nil {
+	if err := s.offload(plain); err != nil {
 		return err
 	}
 	bridge := ""
@@ -271,4 +267,13 @@ func (s *site) wire(plain bool) error {
 		return err
 	}
 	return s.lab.wires.plug(s.farEnd(), bridge)
+}
+
+// offload switches the offloads of both routers at the ends of the wire.
+func (s *site) offload(on bool) error {
+	edge, link := s.edge()
+	if err := edge.offload(link, on); err != nil {
+		return err
+	}
+	return s.lab.core.offload(s.Name, on)
 }
