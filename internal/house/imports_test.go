@@ -43,6 +43,7 @@ var rooms = []struct {
 	{"overlay", []string{"internal/node", "mesh/token"}},
 	{"cmd", []string{"internal/node", "internal/node/api", "internal/cli", "internal/rate", "mpi", "mpishim", "mesh/token"}},
 	{"integration", []string{"internal/node", "overlay", "internal/node/api", "internal/cli", "mpi", "mpi/datatype", "mpi/coll", "mpi/pmi", "mpishim", "integration"}},
+	{"integration/programs/go/pace", []string{"mesh/peer", "shaper", "internal/rate"}}, // the pacer by itself
 }
 
 // owners says which rooms may import a third party directly. What is not listed
