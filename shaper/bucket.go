@@ -63,8 +63,9 @@ func (b *bucket) fits(now int64, bytes int) bool {
 	return b.rate == 0 || now >= b.at(bytes)
 }
 
-// at is the time from which bytes may leave in one burst; what is larger than
-// any burst leaves when all before it is paid for.
+// at is the time from which bytes may leave in one burst. A datagram is never more
+// than half of what may (see model.grow); what is more than all of it never leaves at
+// once, however long nothing has.
 func (b *bucket) at(bytes int) int64 {
 	if b.rate == 0 {
 		return 0
@@ -73,7 +74,7 @@ func (b *bucket) at(bytes int) int64 {
 	if b.late > 0 {
 		depth = max(depth-catchUpLess, depth/2)
 	}
-	return b.tat + min(b.cost(bytes), depth) - depth
+	return b.tat + b.cost(bytes) - depth
 }
 
 // unused is how long nothing has been owed, ns.

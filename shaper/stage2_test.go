@@ -103,6 +103,38 @@ func TestSpacing(t *testing.T) {
 	}
 }
 
+// TestBatchAfterIdle: a batch that comes when nothing is owed, because WireGuard was
+// late for example, does not leave at once, neither by the link's rate nor by the
+// uplink's.
+func TestBatchAfterIdle(t *testing.T) {
+	for _, r := range rates {
+		for _, uplink := range []bool{false, true} {
+			w := newWorld(t)
+			l := w.link(r)
+			b := &l.down
+			if uplink {
+				w.m.setRate(w.now, l, 0)
+				w.m.setUplink(w.now, r)
+				b = &w.m.uplink
+			}
+			f := w.flow(l)
+			for range 5 {
+				var pkts [][]byte
+				for range 100 {
+					w.sent[f]++
+					pkts = append(pkts, sealed(w.sent[f], 1452))
+				}
+				w.send(f, pkts...)
+				w.run(w.now+int64(100*1542*8e9/float64(r))+50*ms, nil)
+			}
+			if len(w.log) != 500 {
+				t.Errorf("%d bit/s: %d of 500 datagrams have left", r, len(w.log))
+			}
+			checkWindows(t, w.log, float64(r)*1.025, b.bytes)
+		}
+	}
+}
+
 func TestUplinkShared(t *testing.T) {
 	for _, tc := range []struct {
 		up, a, b     Rate
