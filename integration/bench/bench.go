@@ -43,6 +43,7 @@ func All() []Benchmark {
 		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 		{"matb", "all-to-all over a narrow link, paced and not", matb},
+		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},
 		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
 		{"stripes", "MPI for Go over two lines instead of one, and over one that loses packets", stripes},
 	}

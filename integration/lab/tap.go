@@ -13,18 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tap notes what a site sends to the Internet, each frame with the kernel's time of
-// its arrival, in the namespace of the wires: neither the sender's nor the
-// receiver's. The kernel alone fills it, no process runs, so it is as exact beside
-// spinning processes as it is on an idle machine. When it is full it notes no more.
+// Tap notes what comes off a cable, each frame with the kernel's time of its arrival,
+// in a namespace that is neither the sender's nor the receiver's. The kernel alone
+// fills it, no process runs, so it is as exact beside spinning processes as it is on
+// an idle machine. When it is full it notes no more.
 type Tap struct {
-	site *site
-	once sync.Once
-	fd   int
-	ring []byte
+	name    string
+	restore func() error
+	once    sync.Once
+	fd      int
+	ring    []byte
 }
 
-// Arrival is a frame as it came off a site's line.
+// Arrival is a frame as it came off a cable.
 type Arrival struct {
 	At       int64          // ns of the machine's clock (Unix)
 	Size     int            // bytes, from Ethernet's header on, without preamble and FCS
@@ -41,28 +42,47 @@ const (
 	MostArrivals = 1 << 22
 )
 
-// Tap begins to note what leaves a site, up to so many frames, 128 bytes of the
-// kernel's memory each. While it lasts the line's offloads are off, as an emulated
-// line's always are, so that frames are those of a wire; do not change the site's WAN
-// meanwhile. Close ends it.
+// Tap begins to note what leaves a site, in the order it gets to the Internet, up to
+// so many frames, 128 bytes of the kernel's memory each. While it lasts the line's
+// offloads are off, as an emulated line's always are, so that frames are those of a
+// wire; do not change the site's WAN meanwhile. Close ends it.
 func (l *Lab) Tap(site string, frames int) (*Tap, error) {
 	s, err := l.site(site)
 	if err != nil {
 		return nil, err
 	}
+	return openTap(site, l.wires, s.nearEnd(), frames, func(off bool) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.offload(!off && s.WAN.IsPlain())
+	})
+}
+
+// Tap begins to note what the host sends, as Lab.Tap does, at the other end of the
+// host's own cable: a frame's time is that of its sending. On a site's line it is
+// later, for as long as the router had to wait for a processor.
+func (h *Host) Tap(frames int) (*Tap, error) {
+	return openTap(h.Name, h.site.router, h.port(), frames, func(off bool) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.net == nil {
+			return nil // powered off, and its cable is gone
+		}
+		return h.net.offload("eth0", !off)
+	})
+}
+
+// openTap taps a link of a namespace; bare switches the offloads of what sends to it.
+func openTap(name string, space *netspace, link string, frames int, bare func(bool) error) (*Tap, error) {
 	if frames < 1 || frames > MostArrivals {
-		return nil, fmt.Errorf("lab: tap %s: %d frames are not between 1 and %d", site, frames, MostArrivals)
+		return nil, fmt.Errorf("lab: tap %s: %d frames are not between 1 and %d", name, frames, MostArrivals)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.offload(false); err != nil {
+	if err := bare(true); err != nil {
 		return nil, err
 	}
-	t := &Tap{site: s, fd: -1}
-	err = l.wires.do(func() error { return t.open(s.nearEnd(), frames) })
-	if err != nil {
-		t.release()
-		return nil, errors.Join(fmt.Errorf("lab: tap %s: %w", site, err), s.offload(s.WAN.IsPlain()))
+	t := &Tap{name: name, fd: -1, restore: func() error { return bare(false) }}
+	if err := space.do(func() error { return t.open(link, frames) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("lab: tap %s: %w", name, err), t.Close())
 	}
 	return t, nil
 }
@@ -111,34 +131,28 @@ func (t *Tap) Arrivals() ([]Arrival, error) {
 	}
 	st, err := unix.GetsockoptTpacketStats(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
-		return all, fmt.Errorf("lab: tap %s: %w", t.site.Name, err)
+		return all, fmt.Errorf("lab: tap %s: %w", t.name, err)
 	}
 	if st.Drops > 0 {
-		return all, fmt.Errorf("lab: tap %s: %d frames had no room after %d", t.site.Name, st.Drops, len(all))
+		return all, fmt.Errorf("lab: tap %s: %d frames had no room after %d", t.name, st.Drops, len(all))
 	}
 	return all, nil
 }
 
-// Close ends the tap and gives the line its offloads back.
+// Close ends the tap and gives the cable its offloads back.
 func (t *Tap) Close() (err error) {
 	t.once.Do(func() {
-		t.release()
-		t.site.mu.Lock()
-		defer t.site.mu.Unlock()
-		err = t.site.offload(t.site.WAN.IsPlain())
+		if t.ring != nil {
+			_ = unix.Munmap(t.ring)
+			t.ring = nil
+		}
+		if t.fd >= 0 {
+			_ = unix.Close(t.fd)
+			t.fd = -1
+		}
+		err = t.restore()
 	})
 	return err
-}
-
-func (t *Tap) release() {
-	if t.ring != nil {
-		_ = unix.Munmap(t.ring)
-		t.ring = nil
-	}
-	if t.fd >= 0 {
-		_ = unix.Close(t.fd)
-		t.fd = -1
-	}
 }
 
 // parseSlot reads a slot of the ring that the kernel has filled. Its offsets are

@@ -11,8 +11,17 @@ import (
 // TestTap: frames of a site are noted in order, with their sizes on the wire, ends and
 // times.
 func TestTap(t *testing.T) {
+	for name, open := range map[string]func(*Lab) (*Tap, error){
+		"line": func(l *Lab) (*Tap, error) { return l.Tap("near", 1000) },
+		"host": func(l *Lab) (*Tap, error) { return l.Host("h1").Tap(1000) },
+	} {
+		t.Run(name, func(t *testing.T) { testTap(t, open) })
+	}
+}
+
+func testTap(t *testing.T, open func(*Lab) (*Tap, error)) {
 	l := Start(t, Config{Sites: []Site{{Name: "near", Hosts: []string{"h1"}}, {Name: "far", Hosts: []string{"h2"}}}})
-	tap, err := l.Tap("near", 1000)
+	tap, err := open(l)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,8 @@ func viaSocket(ctx context.Context, s *sending) error {
 	return nil
 }
 
-// flood sends 1.2 times the rate, at most 20 ms of it at once.
+// flood sends 1.2 times the rate. What it could not send because it had no processor it
+// sends later, up to 100 ms of the rate.
 func flood(ctx context.Context, s *sending) error {
 	const most = 40 // datagrams of a superpacket, which is to stay below 64 KiB
 	raw, err := s.conn.SyscallConn()
@@ -203,7 +204,7 @@ func flood(ctx context.Context, s *sending) error {
 	pkts := make([]byte, joined*s.size)
 	n := joined * s.wire()
 	b := &bucket{rate: s.rate * 1.2 / 8, last: time.Now()}
-	b.depth = max(float64(n), b.rate*0.020)
+	b.depth = max(float64(n), b.rate*0.1)
 	for ctx.Err() == nil {
 		b.fill(time.Now())
 		for b.take(n) {

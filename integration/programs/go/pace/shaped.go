@@ -65,11 +65,13 @@ type reader struct {
 	sizes []int
 }
 
-// offer keeps a backlog before the pacer, at least 64 packets.
+// offer adds to the backlog before the pacer, which is to be at least 64 packets. It
+// does not insist: where the sending is as fast as this goroutine, take must have its
+// turn.
 func (r *reader) offer() {
 	want := max(int64(64*r.s.wire()), int64(r.s.rate/8*backlog.Seconds()))
 	plain := make([]byte, r.s.size-sealing)
-	for r.link.Demand().Waiting < want {
+	for i := 0; i < 2*batch && r.link.Demand().Waiting < want; i++ {
 		if r.flow.Admit(plain) {
 			r.seal(1)
 		}
