@@ -43,8 +43,11 @@ func viaShaper(ctx context.Context, s *sending) error {
 		r.bufs[i] = make([]byte, s.size)
 	}
 	for ctx.Err() == nil {
-		r.offer()
+		enough := r.offer()
 		r.take()
+		if !enough {
+			continue
+		}
 		// A kick, or time to see whether there is still enough that waits.
 		fds := []unix.PollFd{{Fd: int32(wake), Events: unix.POLLIN}}
 		if n, _ := unix.Poll(fds, 5); n > 0 {
@@ -65,10 +68,10 @@ type reader struct {
 	sizes []int
 }
 
-// offer adds to the backlog before the pacer, which is to be at least 64 packets. It
-// does not insist: where the sending is as fast as this goroutine, take must have its
-// turn.
-func (r *reader) offer() {
+// offer adds to the backlog before the pacer, which is to be at least 64 packets, and
+// reports whether it is enough. It does not insist: where the sending is as fast as
+// this goroutine, take must have its turn.
+func (r *reader) offer() (enough bool) {
 	want := max(int64(64*r.s.wire()), int64(r.s.rate/8*backlog.Seconds()))
 	plain := make([]byte, r.s.size-sealing)
 	for i := 0; i < 2*batch && r.link.Demand().Waiting < want; i++ {
@@ -76,6 +79,7 @@ func (r *reader) offer() {
 			r.seal(1)
 		}
 	}
+	return r.link.Demand().Waiting >= want
 }
 
 // take fetches what is let through.
