@@ -44,6 +44,8 @@ func All() []Benchmark {
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 		{"matb", "all-to-all over a narrow link, paced and not", matb},
 		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},
+		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
+		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead},
 		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
 		{"stripes", "MPI for Go over two lines instead of one, and over one that loses packets", stripes},
 	}
@@ -65,8 +67,16 @@ type Table struct {
 	Head     []string
 	Rows     [][]string
 	Verdicts []Verdict
+	Drawings []Drawing
 	Busy     float64 // share of the machine's processors that others used just before
 	Took     time.Duration
+}
+
+// Drawing is a plot that belongs to a table. It lies in plots/ beside the document.
+type Drawing struct {
+	File  string // its name there
+	About string // what it shows, in a line
+	plot  plot
 }
 
 // Verdict says whether a bound held.

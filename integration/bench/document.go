@@ -59,7 +59,7 @@ func commit(ctx context.Context) string {
 		return "unknown" // a source archive
 	}
 	name := strings.TrimSpace(string(head))
-	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs/benchmarks.md").Output()
+	changes, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs/benchmarks.md", ":!/docs/plots").Output()
 	if err != nil || len(changes) > 0 {
 		name += " with changes"
 	}
@@ -88,6 +88,9 @@ func (t Table) Markdown(p Place) string {
 		}
 		fmt.Fprintf(&b, "- %s: %s\n", map[bool]string{true: "holds", false: "**does not hold**"}[v.Good], v.Text)
 	}
+	for _, d := range t.Drawings {
+		fmt.Fprintf(&b, "\n![%s](plots/%s)\n", d.About, d.File)
+	}
 	return b.String()
 }
 
@@ -107,10 +110,18 @@ little about two machines and a cable, and less where something else kept the pr
 
 // WriteDocument replaces the sections of the given tables in the document at
 // path, and keeps those of other benchmarks. The file is made if it is missing.
+// Drawings are put beside it, into plots.
 func WriteDocument(path string, p Place, tables []Table) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("bench: %w", err)
+	}
+	for _, t := range tables {
+		for _, d := range t.Drawings {
+			if err := d.plot.write(filepath.Join(filepath.Dir(path), "plots", d.File)); err != nil {
+				return err
+			}
+		}
 	}
 	if err := os.WriteFile(path, []byte(merge(string(old), p, tables)), 0o644); err != nil {
 		return fmt.Errorf("bench: %w", err)

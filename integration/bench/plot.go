@@ -78,8 +78,8 @@ func (f plot) svg() string {
 	fmt.Fprintf(&b, `<text class="t" x="%g" y="20">%s</text>`+"\n", plotLeft, html.EscapeString(f.title))
 	for i, p := range f.panels {
 		a := axes{top: p.highest(), y: plotTop + float64(i)*(panelHeight+panelGap)}
-		if a.from, a.to = span(f.panels...); p.own {
-			a.from, a.to = span(p)
+		if a.from, a.to = extent(f.panels...); p.own {
+			a.from, a.to = extent(p)
 		}
 		a.draw(&b, p)
 	}
@@ -87,8 +87,8 @@ func (f plot) svg() string {
 	return b.String()
 }
 
-// span is the time axis of panels.
-func span(panels ...panel) (from, to float64) {
+// extent is the time axis of panels.
+func extent(panels ...panel) (from, to float64) {
 	from, to = math.Inf(1), math.Inf(-1)
 	for _, p := range panels {
 		for _, l := range p.lines {

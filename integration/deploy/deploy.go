@@ -133,6 +133,9 @@ func (n *Network) Run(ctx context.Context, host string) error {
 	return nil
 }
 
+// SetRunArgs replaces Options.RunArgs for daemons that are started from now on.
+func (n *Network) SetRunArgs(args ...string) { n.opt.RunArgs = args }
+
 // Daemon returns a host's daemon as it was last started.
 func (n *Network) Daemon(host string) *lab.Daemon { return n.daemons[host] }
 

@@ -1,0 +1,241 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meshmpi/meshmpi/integration/deploy"
+	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/integration/programs"
+	"github.com/meshmpi/meshmpi/integration/wan"
+)
+
+// The link that is shared, and what live shares promise.
+const (
+	sharesRate    = 100_000_000 // bits per second, of each site's uplink
+	sharesQueue   = 64_000      // bytes that wait for it; then packets are lost
+	sharesDelay   = 2 * time.Millisecond
+	sharesClose   = 0.10                   // distance from the max–min share, of it, at most
+	sharesSettle  = 50 * time.Millisecond  // until the moving average stays as close, at most
+	sharesAverage = 20 * time.Millisecond  // what the average is over: it trails
+	sharesHold    = 100 * time.Millisecond // how long it has to stay
+	sharesSteady  = 200 * time.Millisecond // after a change: then shares count
+	sharesBlock   = 64 << 10               // bytes of the jobs' messages
+	sharesSlow    = "15Mb/s"               // what job 2 asks for in the second run
+	sharesFull    = 1000                   // bytes of frames that carry data: acknowledgements do not say who sends
+	sharesLead    = 3 * time.Second        // for meshrun to start both jobs
+)
+
+// sender is a node of the site and what it runs, in phases.
+type sender struct {
+	name       string
+	from, till int     // phases
+	want       float64 // b/s at most; 0: all there is
+}
+
+// sharesSenders are who sends when: a job on a1 and a2, another on a3, iperf3 on a4.
+func sharesSenders(slow float64) []sender {
+	return []sender{{"a1", 0, 4, 0}, {"a2", 0, 4, 0}, {"a3", 2, 5, slow}, {"a4", 1, 3, 0}}
+}
+
+const sharesPhases = 5
+
+// maxmin divides a rate among senders that want at most so much each (0: all there
+// is): who wants less than an equal share has what it wants, and the others share
+// the rest alike.
+func maxmin(total float64, wants []float64) []float64 {
+	got := make([]float64, len(wants))
+	order := make([]int, len(wants))
+	for i, w := range wants {
+		order[i] = i
+		if got[i] = w; w == 0 {
+			got[i] = math.Inf(1)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case got[a] < got[b]:
+			return -1
+		case got[a] > got[b]:
+			return 1
+		}
+		return a - b
+	})
+	for k, i := range order {
+		got[i] = min(got[i], total/float64(len(order)-k))
+		total -= got[i]
+	}
+	return got
+}
+
+// shares has jobs and iperf3 share a link while a record is taken of who sends what.
+func shares(ctx context.Context, env *Env) (Table, error) {
+	if err := needPrograms(map[string]string{"mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin", "iperf3": "iperf3"}); err != nil {
+		return Table{}, err
+	}
+	program, err := programs.Compile(env.Work, "crowd", "mpicc.openmpi")
+	if err != nil {
+		return Table{}, err
+	}
+	restore, err := allowCubic()
+	if err != nil {
+		return Table{}, err
+	}
+	defer restore()
+	c := &commons{program: program, phase: pick(env, 3*time.Second, 2*time.Second)}
+	if err := c.up(ctx, env); err != nil {
+		return Table{}, err
+	}
+	defer c.net.Lab.Close()
+	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(),
+		Head: []string{"job 2", "phase", "send", "ought to have, Mb/s", "a1, a2, a3, a4 have, Mb/s", "20 ms averages within 10 %, %", "settled after, ms", "deepest queue, kB"}}
+	for _, slow := range pick(env, []string{"", sharesSlow}, []string{""}) {
+		r, err := c.play(ctx, slow)
+		if err != nil {
+			return Table{}, err
+		}
+		env.say("shares: a run of %v with %d frames", c.phase*sharesPhases, len(r.all.at))
+		t.Rows = append(t.Rows, r.rows()...)
+		t.Verdicts = append(t.Verdicts, r.verdicts()...)
+		if slow == "" {
+			t.Drawings = append(t.Drawings, Drawing{"shares.svg", "Traffic of four nodes to another site while two jobs and iperf3 begin and end", r.draw()})
+		}
+	}
+	return t, nil
+}
+
+// commons is a network whose link is shared.
+type commons struct {
+	net     *deploy.Network
+	program string
+	phase   time.Duration
+	far     []netip.Addr // of the other site's hosts
+	iperf   string       // where it sends
+}
+
+// up brings up two public sites of four hosts each, so that frames on the line tell
+// whose they are.
+func (c *commons) up(ctx context.Context, env *Env) (err error) {
+	var a, b []string
+	for i := range siteRanks {
+		a, b = append(a, fmt.Sprintf("a%d", i+1)), append(b, fmt.Sprintf("b%d", i+1))
+	}
+	cfg := lab.Config{Sites: []lab.Site{{Name: "hubs", Hosts: []string{"hub"}}, {Name: "alpha", Hosts: a}, {Name: "beta", Hosts: b}}}
+	link := wan.Link{Up: wan.Pipe{Delay: sharesDelay, Rate: sharesRate, Queue: sharesQueue}}
+	if c.net, err = env.up(ctx, "shares", cfg.WithWAN(link, "alpha", "beta")); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = c.net.Lab.Close()
+		}
+	}()
+	for _, h := range b {
+		c.far = append(c.far, c.net.Lab.Host(h).Addr4)
+	}
+	for _, h := range c.net.Lab.Hosts() {
+		if _, err := h.Run(ctx, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"); err != nil {
+			return err
+		}
+	}
+	for _, site := range []string{"alpha", "beta"} {
+		if _, err := c.net.Ctl(ctx, "hub", "site", "set", site, "--up", fmt.Sprintf("%dMb/s", sharesRate/1_000_000)); err != nil {
+			return err
+		}
+	}
+	for _, h := range a {
+		err := deploy.Until(ctx, 20*time.Second, h+" knows its uplink and the nodes of its site", func() (bool, error) {
+			r, err := c.net.Shape(ctx, h)
+			return r.Nodes == siteRanks && r.Uplink > 0, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if c.iperf, err = c.net.Addr(ctx, "b4"); err != nil {
+		return err
+	}
+	if err := serveIperf(ctx, c.net.Lab.Host("b4")); err != nil {
+		return err
+	}
+	return (&twoSites{net: c.net, a: a, b: b}).direct(ctx)
+}
+
+func (c *commons) method() string {
+	return fmt.Sprintf("Two public sites of %d hosts. Each site's uplink carries %d Mb/s with a drop-tail queue of %d kB and %v one way, is declared, and live shares divide it; TCP cubic. "+
+		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next three always under way (c/crowd.c); job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
+		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. In the second run job 2 has --matb %s; weights other than 1 nobody can set. "+
+		"What leaves site alpha is stamped by the kernel where it reaches the line. A change is when the last node that begins sends its first full frame, or the last that ends its last. "+
+		"Shares are over the phase from %v after the change on, by bytes on the wire. A node has settled when its average over %v, which trails, comes within %.0f %% of its max–min share and stays so for %v; the slowest node counts. "+
+		"The deepest queue is what would have waited before a line of the rate.",
+		siteRanks, sharesRate/1_000_000, sharesQueue/1000, sharesDelay, size(sharesBlock), c.phase, sharesSlow, sharesSteady, sharesAverage, 100*sharesClose, sharesHold)
+}
+
+// play runs all once and takes the record of it.
+func (c *commons) play(ctx context.Context, slow string) (*sharing, error) {
+	r := &sharing{phase: c.phase, slow: slow}
+	if slow != "" {
+		r.want = 15e6
+	}
+	span := sharesLead + (sharesPhases+2)*c.phase
+	tap, err := c.net.Lab.Tap("alpha", 20_000+int(2*sharesRate/8*span.Seconds()/1000))
+	if err != nil {
+		return nil, err
+	}
+	defer tap.Close()
+	before, err := c.net.Lab.WANStats("alpha")
+	if err != nil {
+		return nil, err
+	}
+	r.begin = time.Now().Add(sharesLead)
+	var g errgroup.Group
+	matb := ""
+	if slow != "" {
+		matb = "--matb " + slow + " "
+	}
+	g.Go(func() error { return c.job(ctx, "", r.at(0), r.at(4), "a1", "a2", "b1", "b2") })
+	g.Go(func() error { return c.job(ctx, matb, r.at(2), r.at(5), "a3", "b3") })
+	g.Go(func() error {
+		select {
+		case <-time.After(time.Until(r.at(1))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		_, err := iperf(ctx, c.net.Lab.Host("a4"), c.iperf, int((2 * c.phase).Seconds()))
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	noted, err := tap.Arrivals()
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.net.Lab.WANStats("alpha")
+	if err != nil {
+		return nil, err
+	}
+	r.lost = after.Up.QueueFull - before.Up.QueueFull
+	return r, r.sort(noted, c)
+}
+
+// job runs one of the jobs.
+func (c *commons) job(ctx context.Context, flags string, from, till time.Time, hosts ...string) error {
+	seconds := func(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1e3) }
+	line := fmt.Sprintf("%s%s -n %d -H %s:1 %s-- %s %s %s %d", yielding, c.net.Tool("meshrun"), len(hosts), strings.Join(hosts, ":1,"), flags,
+		c.program, seconds(from), seconds(till), sharesBlock)
+	ctx, cancel := context.WithTimeout(ctx, time.Until(till)+30*time.Second)
+	defer cancel()
+	out, err := c.net.Lab.Host(hosts[0]).Run(ctx, "sh", "-c", line)
+	if err == nil && !strings.Contains(out, "crowd ") {
+		err = fmt.Errorf("the job on %v says: %s", hosts, out)
+	}
+	return err
+}
