@@ -147,20 +147,36 @@ func settled(values []float64, want, tolerance float64, hold int) int {
 	return len(values) - good
 }
 
-// first and last return the times of the first and the last frame of at least so many
-// bytes, 0 if there is none.
-func (a arrivals) first(size int) int64 {
-	if i := slices.IndexFunc(a.size, func(n int) bool { return n >= size }); i >= 0 {
-		return a.at[i]
+// begins and ends return the times of the first and the last frame of a stream: of
+// those of at least so many bytes that have n others of that kind after or before them
+// within a time. 0: there is none. A single large frame, as a probe of the MTU is, is
+// no stream.
+func (a arrivals) begins(size, n int, within time.Duration) int64 {
+	at := a.large(size)
+	for i := range max(len(at)-n, 0) {
+		if at[i+n]-at[i] <= int64(within) {
+			return at[i]
+		}
 	}
 	return 0
 }
 
-func (a arrivals) last(size int) int64 {
-	for i := len(a.at) - 1; i >= 0; i-- {
-		if a.size[i] >= size {
-			return a.at[i]
+func (a arrivals) ends(size, n int, within time.Duration) int64 {
+	at := a.large(size)
+	for i := len(at) - 1; i >= n; i-- {
+		if at[i]-at[i-n] <= int64(within) {
+			return at[i]
 		}
 	}
 	return 0
+}
+
+// large are the times of frames of at least so many bytes.
+func (a arrivals) large(size int) (at []int64) {
+	for i, n := range a.size {
+		if n >= size {
+			at = append(at, a.at[i])
+		}
+	}
+	return at
 }

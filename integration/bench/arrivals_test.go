@@ -34,7 +34,7 @@ func TestArrivalsEvenly(t *testing.T) {
 	if got := a.bins(5e9, 5e9+2e6, time.Millisecond); !slices.Equal(got, []float64{10e6, 10e6}) {
 		t.Errorf("bins %v", got)
 	}
-	if got := a.between(5e9+1, 5e9+3e6); got.bytes() != 2*1250 || got.first(1000) != 5e9+1e6 || got.last(1250) != 5e9+2e6 || got.last(1251) != 0 || got.first(1251) != 0 {
+	if got := a.between(5e9+1, 5e9+3e6); got.bytes() != 2*1250 {
 		t.Errorf("between: %+v", got)
 	}
 	if got := a.between(9, 3); len(got.at) != 0 {
@@ -62,6 +62,21 @@ func TestArrivalsBurst(t *testing.T) {
 	}
 	if share, _ := (arrivals{}).exceeding(1, time.Millisecond, 0); !math.IsNaN(share) || !math.IsNaN((arrivals{}).rate()) {
 		t.Error("nothing has a rate")
+	}
+}
+
+func TestStream(t *testing.T) {
+	a := evenly(101, 1250, 10e6, 5e9)
+	a.at, a.size = append([]int64{1e9}, a.at...), append([]int{1250}, a.size...) // by itself
+	a.at, a.size = append(a.at, 5.101e9, 9e9), append(a.size, 60, 1250)
+	if b, e := a.begins(1000, 8, 20*time.Millisecond), a.ends(1000, 8, 20*time.Millisecond); b != 5e9 || e != 5.1e9 {
+		t.Errorf("from %d to %d", b, e)
+	}
+	if b, e := a.begins(1251, 1, time.Second), a.ends(1251, 1, time.Second); b != 0 || e != 0 {
+		t.Errorf("frames that are not there: from %d to %d", b, e)
+	}
+	if b, e := a.begins(1000, 8, time.Millisecond), a.ends(1000, 8, time.Millisecond); b != 0 || e != 0 {
+		t.Errorf("too sparse: from %d to %d", b, e)
 	}
 }
 

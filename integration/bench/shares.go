@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,8 @@ const (
 	sharesBlock   = 64 << 10               // bytes of the jobs' messages
 	sharesSlow    = "15Mb/s"               // what job 2 asks for in the second run
 	sharesFull    = 1000                   // bytes of frames that carry data: acknowledgements do not say who sends
-	sharesLead    = 3 * time.Second        // for meshrun to start both jobs
+	sharesStream  = 8                      // of them within sharesAverage make a stream
+	sharesLead    = 8 * time.Second        // for meshrun to start both jobs
 )
 
 // sender is a node of the site and what it runs, in phases.
@@ -95,7 +97,7 @@ func shares(ctx context.Context, env *Env) (Table, error) {
 	}
 	defer c.net.Lab.Close()
 	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(),
-		Head: []string{"job 2", "phase", "send", "ought to have, Mb/s", "a1, a2, a3, a4 have, Mb/s", "20 ms averages within 10 %, %", "settled after, ms", "deepest queue, kB"}}
+		Head: []string{"job 2", "phase", "a1, a2, a3, a4 ought to have, Mb/s", "have, Mb/s", "20 ms averages within 10 %, %", "settled after, ms", "deepest queue, kB"}}
 	for _, slow := range pick(env, []string{"", sharesSlow}, []string{""}) {
 		r, err := c.play(ctx, slow)
 		if err != nil {
@@ -234,8 +236,31 @@ func (c *commons) job(ctx context.Context, flags string, from, till time.Time, h
 	ctx, cancel := context.WithTimeout(ctx, time.Until(till)+30*time.Second)
 	defer cancel()
 	out, err := c.net.Lab.Host(hosts[0]).Run(ctx, "sh", "-c", line)
-	if err == nil && !strings.Contains(out, "crowd ") {
-		err = fmt.Errorf("the job on %v says: %s", hosts, out)
+	if err != nil {
+		return err
 	}
-	return err
+	began, err := parseBegan(out)
+	if late := began.Sub(from); err == nil && late > c.phase/4 {
+		err = fmt.Errorf("it began %v late: something else keeps the processors busy", late.Round(time.Millisecond))
+	}
+	if err != nil {
+		return fmt.Errorf("the job on %v: %w", hosts, err)
+	}
+	return nil
+}
+
+// parseBegan reads crowd's line "began SECONDS".
+func parseBegan(out string) (time.Time, error) {
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) != 2 || f[0] != "began" {
+			continue
+		}
+		s, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return time.UnixMicro(int64(s * 1e6)), nil
+	}
+	return time.Time{}, fmt.Errorf("no line says when it began: %s", out)
 }

@@ -79,7 +79,7 @@ func TestSharing(t *testing.T) {
 		if tt.late == 0 && !v[2].Good {
 			t.Errorf("%+v", v[2])
 		}
-		if rows := r.rows(); len(rows) != sharesPhases || rows[2][3] != "25.0" || rows[4][2] != "a3" {
+		if rows := r.rows(); len(rows) != sharesPhases || rows[2][2] != "25.0, 25.0, 25.0, 25.0" || rows[4][2] != "–, –, 100.0, –" || rows[4][3] != rows[4][2] {
 			t.Errorf("rows %v", rows)
 		}
 		if d := r.draw(); len(d.panels) != 3 || len(d.svg()) < 1000 {
@@ -95,6 +95,17 @@ func TestSharing(t *testing.T) {
 	r.lost = 1
 	if err := r.findChanges(); err != nil || r.verdicts()[2].Good {
 		t.Errorf("a lost packet is good, or %v", err)
+	}
+}
+
+func TestParseBegan(t *testing.T) {
+	if at, err := parseBegan("noise\nbegan 1795279380.357593\ncrowd 7\n"); err != nil || at.UnixMilli() != 1795279380357 {
+		t.Errorf("%v, %v", at, err)
+	}
+	for _, out := range []string{"", "began", "began soon\n"} {
+		if _, err := parseBegan(out); err == nil {
+			t.Errorf("%q: no error", out)
+		}
 	}
 }
 

@@ -51,11 +51,11 @@ func (r *sharing) findChanges() error {
 			at := int64(0)
 			switch p {
 			case s.from:
-				if at = near.first(sharesFull); at == 0 {
+				if at = near.begins(sharesFull, sharesStream, sharesAverage); at == 0 {
 					return fmt.Errorf("%s has not begun to send in phase %d", s.name, p+1)
 				}
 			case s.till:
-				at = near.last(sharesFull)
+				at = near.ends(sharesFull, sharesStream, sharesAverage)
 			}
 			r.spans[p].from = max(r.spans[p].from, at)
 		}
@@ -114,13 +114,12 @@ func (r *sharing) judge(phase int) (j judged) {
 	return j
 }
 
-// names are the senders of a phase as a table has them.
-func (j judged) names() string {
-	var all []string
-	for _, i := range j.who {
-		all = append(all, sharesSenders(0)[i].name)
+// never is a time in ms as tables have it.
+func never(ms float64) string {
+	if math.IsInf(ms, 1) {
+		return "never"
 	}
-	return strings.Join(all, " ")
+	return fmt.Sprintf("%.0f", ms)
 }
 
 func (r *sharing) jobTwo() string {
@@ -133,14 +132,12 @@ func (r *sharing) jobTwo() string {
 func (r *sharing) rows() (rows [][]string) {
 	for p := range sharesPhases {
 		j := r.judge(p)
-		have := []string{"–", "–", "–", "–"}
-		var ought []string
+		ought, have := []string{"–", "–", "–", "–"}, []string{"–", "–", "–", "–"}
 		for k, i := range j.who {
-			have[i] = fmt.Sprintf("%.1f", j.have[k]/1e6)
-			ought = append(ought, fmt.Sprintf("%.1f", j.ought[k]/1e6))
+			ought[i], have[i] = fmt.Sprintf("%.1f", j.ought[k]/1e6), fmt.Sprintf("%.1f", j.have[k]/1e6)
 		}
-		rows = append(rows, []string{r.jobTwo(), fmt.Sprint(p + 1), j.names(), strings.Join(slices.Compact(ought), ", "), strings.Join(have, ", "),
-			fmt.Sprintf("%.1f", 100*j.close), fmt.Sprintf("%.0f", j.settled), fmt.Sprintf("%.1f", j.queue/1e3)})
+		rows = append(rows, []string{r.jobTwo(), fmt.Sprint(p + 1), strings.Join(ought, ", "), strings.Join(have, ", "),
+			fmt.Sprintf("%.1f", 100*j.close), never(j.settled), fmt.Sprintf("%.1f", j.queue/1e3)})
 	}
 	return rows
 }
@@ -164,7 +161,7 @@ func (r *sharing) verdicts() []Verdict {
 	limit := milliseconds(sharesSettle)
 	return []Verdict{
 		{off <= sharesClose, fmt.Sprintf("%s: shares are off max–min by %.1f %% at most (%s); wanted is %.0f %%", name, 100*off, offAt, 100*sharesClose)},
-		{slowest <= limit, fmt.Sprintf("%s: the slowest change (to phase %d) has settled after %.0f ms; wanted are %.0f", name, slowestAt, slowest, limit)},
+		{slowest <= limit, fmt.Sprintf("%s: the slowest change (to phase %d) has settled after %s ms; wanted are %.0f", name, slowestAt, never(slowest), limit)},
 		{deepest <= sharesQueue && r.lost == 0, fmt.Sprintf("%s: the sum exceeds the rate by %.1f kB at most and %d packets were lost; the queue holds %d kB", name, deepest/1e3, r.lost, sharesQueue/1000)},
 	}
 }
