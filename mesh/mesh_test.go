@@ -209,6 +209,10 @@ func TestFirstPacketArrives(t *testing.T) {
 	if err != nil || info.Kind != peer.KindUDP || info.Remote != a.addr() || rtt <= 0 {
 		t.Errorf("ping = %v, %+v, %v; want a direct path to %v", rtt, info, err, a.addr())
 	}
+	list, err := b.Peers(ctx)
+	if err != nil || len(list) != 1 || list[0].ID != a.node.ID || list[0].RxBytes < 100 || list[0].TxBytes == 0 || list[0].TxPkts == 0 {
+		t.Errorf("b counts %+v, %v; want what a and b have said", list, err)
+	}
 }
 
 // TestRestartedNodeIsHeard: a node that comes back with nothing but its memory

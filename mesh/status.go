@@ -2,9 +2,12 @@ package mesh
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -18,6 +21,7 @@ type PeerStatus struct {
 	Others  []peer.PathInfo // paths that work and stand by
 	TxBytes uint64          // sealed
 	TxPkts  uint64
+	RxBytes uint64 // sealed and authentic, by WireGuard's count
 	NoPath  uint64 // packets dropped for want of a path
 }
 
@@ -43,15 +47,41 @@ func (m *Mesh) Stats() Stats {
 // Peers returns the state of every configured peer.
 func (m *Mesh) Peers(ctx context.Context) ([]PeerStatus, error) {
 	var list []PeerStatus
+	received := m.received()
 	err := m.do(ctx, func(time.Time) {
 		for _, r := range m.loop.remotes {
-			list = append(list, r.status())
+			st := r.status()
+			st.RxBytes = received[r.node.ID]
+			list = append(list, st)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	return list, nil
+}
+
+// received asks WireGuard what has come from each peer. The answer is text in which
+// a peer's lines follow its key, https://www.wireguard.com/xplatform/.
+func (m *Mesh) received() map[peer.ID]uint64 {
+	text, err := m.dev.IpcGet()
+	if err != nil {
+		return nil // it has closed
+	}
+	bytes := map[peer.ID]uint64{}
+	var from peer.ID
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		switch key {
+		case "public_key":
+			_, err = hex.Decode(from[:], []byte(value))
+		case "rx_bytes":
+			if n, bad := strconv.ParseUint(value, 10, 64); err == nil && bad == nil {
+				bytes[from] = n
+			}
+		}
+	}
+	return bytes
 }
 
 func (r *remote) status() PeerStatus {

@@ -88,6 +88,7 @@ func must(ctx context.Context, t *testing.T, n *deploy.Network, host, line strin
 // line that names the thing and the remedy, and leaves nothing half-done.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
+	lab.Need(t, "iperf3", "ss")
 	ctx, n := up(t, lab.TwoSites(lab.PortPreserving), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
 	// a2 leaves: from here on it is a machine without a daemon, with a spare state.
 	if err := n.Stop(ctx, "a2"); err != nil {
@@ -190,6 +191,11 @@ func badRuns() []bad {
 		{"bad port", "a2", "meshd run --listen here", 2, "--listen"},
 		{"bad way of pacing", "a2", "meshd run --state /run/spare --pace slow", 2, "--pace…live…static…off…slow"},
 		{"bad range", "a2", "meshd run --port-range 9-1", 2, "--port-range…9-1"},
+		{"metrics at no address", "a2", "meshd run --state /run/spare --metrics here", 2, `--metrics "here"…127.0.0.1:7725`},
+		{"metrics at a name", "a2", "meshd run --state /run/spare --metrics localhost:7725", 2, `--metrics "localhost:7725"…127.0.0.1:7725`},
+		{"metrics at another's address", "a2", "meshd run --state /run/spare --tun mesh9 --metrics 192.0.2.1:7725", 1, "192.0.2.1…no address of this host…--metrics"},
+		{"metrics at an address in use", "a2", "iperf3 -s -B 127.0.0.1 -p 7725 >/dev/null 2>&1 & until ss -Hltn | grep -q :7725; do :; done; " +
+			"meshd run --state /run/spare --tun mesh9 --metrics 127.0.0.1:7725; r=$?; kill $!; exit $r", 1, "7725 of 127.0.0.1 is in use…--metrics"},
 		{"bad interface name", "a2", "meshd run --tun 'x y'", 1, `"x y"…letters`},
 		{"foreign interface", "a2", "ip link add mesh8 type bridge; meshd run --state /run/spare --tun mesh8; r=$?; ip link del mesh8; exit $r", 1, "mesh8"},
 		{"route in the way", "a2", "ip route add 100.80.7.0/24 dev eth0; meshd run; r=$?; ip route del 100.80.7.0/24; exit $r", 1, "100.80.7.0/24…eth0…overlaps"},

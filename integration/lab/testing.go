@@ -28,6 +28,7 @@ var packages = map[string]string{
 	"ps":            "procps",
 	"setpriv":       "util-linux",
 	"srun":          "slurm-client",
+	"ss":            "iproute2",
 	"ssh":           "openssh-client",
 	"sshd":          "openssh-server",
 	"tcpdump":       "tcpdump",

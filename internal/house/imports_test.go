@@ -39,7 +39,8 @@ var rooms = []struct {
 	{"internal/state", []string{"mesh/peer", "mesh/cert"}},
 	{"internal/node/api", []string{"mesh/peer", "mpishim"}},
 	{"internal/node/jobs", nil},
-	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/rate", "internal/node/api", "internal/node/jobs"}},
+	{"internal/node/metrics", []string{"mesh/peer", "relay", "shaper/hint", "shaper/share", "internal/node/api"}},
+	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/rate", "internal/node/api", "internal/node/jobs", "internal/node/metrics"}},
 	{"overlay", []string{"internal/node", "mesh/token"}},
 	{"cmd", []string{"internal/node", "internal/node/api", "internal/cli", "internal/rate", "mpi", "mpishim", "mesh/token"}},
 	{"integration", []string{"internal/node", "overlay", "internal/node/api", "internal/cli", "mpi", "mpi/datatype", "mpi/coll", "mpi/pmi", "mpishim", "integration"}},
@@ -62,6 +63,7 @@ var owners = []struct {
 	{"go.etcd.io/bbolt", []string{"mesh/hub"}},
 	{"go.etcd.io/etcd", []string{"mesh/hub"}},
 	{"github.com/coreos/go-systemd", []string{"cmd"}},
+	{"github.com/prometheus", []string{"internal/node/metrics"}},
 }
 
 // TestImports enforces the tables above on everything but tests, which may use

@@ -18,10 +18,13 @@ import (
 // pingLimit bounds one ping asked for by a user.
 const pingLimit = 5 * time.Second
 
-func (d *daemon) getStatus(r *http.Request) (any, error) {
-	nodes, err := d.nodes(r.Context())
+func (d *daemon) getStatus(r *http.Request) (any, error) { return d.status(r.Context()) }
+
+// status is what there is to say of this node and of how it sees the others.
+func (d *daemon) status(ctx context.Context) (api.Status, error) {
+	nodes, err := d.nodes(ctx)
 	if err != nil {
-		return nil, err
+		return api.Status{}, err
 	}
 	n := d.id.network
 	s := api.Status{
@@ -132,7 +135,7 @@ func (d *daemon) path(p mesh.PeerStatus) api.Path {
 		name = rec.Node.Name
 	}
 	out := pathOf(name, p.Path)
-	out.Works, out.TxBytes = p.Works, p.TxBytes
+	out.Works, out.TxBytes, out.TxPkts, out.RxBytes, out.NoPath = p.Works, p.TxBytes, p.TxPkts, p.RxBytes, p.NoPath
 	for _, o := range p.Others {
 		s := pathOf(name, o)
 		s.Works = true

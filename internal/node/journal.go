@@ -13,6 +13,7 @@ type journal struct {
 	mu        sync.Mutex // guards everything here and in listeners
 	last      []api.Event
 	listeners map[*listener]struct{}
+	missed    uint64 // by all listeners
 }
 
 const (
@@ -42,6 +43,7 @@ func (j *journal) emit(kind, node, text string) {
 	for l := range j.listeners {
 		if len(l.waiting) == eventsBehind {
 			l.missed++
+			j.missed++
 			continue
 		}
 		l.waiting = append(l.waiting, e)
@@ -50,6 +52,13 @@ func (j *journal) emit(kind, node, text string) {
 		default:
 		}
 	}
+}
+
+// lost counts the events that listeners have missed.
+func (j *journal) lost() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.missed
 }
 
 // listen returns a listener for whom the events so far wait already. It hears of

@@ -154,6 +154,17 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 	})
 }
 
+// relayStats sums what the clients of all relays have done.
+func (l *links) relayStats() (sum relay.ClientStats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.relays {
+		s := r.Stats()
+		sum.Unbound, sum.Unfit, sum.Unsent, sum.Refused = sum.Unbound+s.Unbound, sum.Unfit+s.Unfit, sum.Unsent+s.Unsent, sum.Refused+s.Refused
+	}
+	return sum
+}
+
 // stunServers lists the hubs' addresses.
 func (l *links) stunServers() []netip.AddrPort {
 	l.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/dns"
 	"github.com/meshmpi/meshmpi/dns/resolver"
+	"github.com/meshmpi/meshmpi/internal/node/metrics"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
@@ -84,6 +85,11 @@ func (d *daemon) startNames(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, srv.Close())
 	}
+	d.counted = append(d.counted, func() []metrics.Drop {
+		s := srv.Stats()
+		return []metrics.Drop{{Part: "names", Reason: "too many questions", Count: s.Dropped}, {Part: "names", Reason: "too many connections", Count: s.TCPClosed},
+			{Part: "names", Reason: "no upstream answers", Count: s.Failed}}
+	})
 	d.onClose("the host's resolver", closeFunc(func() error {
 		if d.handedOver() {
 			return nil

@@ -3,10 +3,11 @@
 // and stop, the glue between them, and nothing that could live in a room.
 //
 // A daemon's life (Run): lock the state directory; believe the own certificate;
-// open the UDP port; on a hub, the store, the relay and the TCP port; the TUN
-// with addresses, routes and firewall; the pacer and programs' socket; the
-// overlay; names; the exec service; the local socket; and last the control sessions with the hubs, whose records,
-// signals and grants flow into all of these.
+// open the UDP port; on a hub, the store, the relay and the TCP port; where metrics
+// are asked for; the TUN with addresses, routes and firewall; the pacer and
+// programs' socket; the overlay; names; the exec service; the local socket; and
+// last the control sessions with the hubs, whose records, signals and grants flow
+// into all of these.
 //
 // It ends in three steps: what must still tell others of its end does so while
 // the overlay carries it (leave); everything that runs ends together; then what
@@ -20,12 +21,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/node/metrics"
 	"github.com/meshmpi/meshmpi/internal/state"
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/cert"
@@ -46,7 +50,8 @@ type Config struct {
 	// in place of a TUN, no names for the host, no remote commands, and any free
 	// UDP port unless Ports says otherwise. It needs no privilege.
 	Userspace bool
-	Pace      Pace // how it shares its site's links; "": PaceLive
+	Pace      Pace           // how it shares its site's links; "": PaceLive
+	Metrics   netip.AddrPort // where to serve metrics over HTTP; zero: nowhere
 	Log       *slog.Logger
 	Ready     func(*Node)     // called once everything runs; may be nil
 	Keep      <-chan struct{} // when closed before ctx ends, host set-up and running sessions are left for a successor
@@ -161,6 +166,8 @@ type daemon struct {
 	farewells []closer // what the overlay must still carry, last to first
 	closers   []closer // undone when nothing runs any more, last to first
 	notes     notes
+	scrapers  net.Listener            // where metrics are asked for; nil: nowhere
+	counted   []func() []metrics.Drop // by parts that nothing else knows
 }
 
 type closer struct {
@@ -231,7 +238,13 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.openHub(sock); err != nil {
 		return err
 	}
+	if err := d.openMetrics(false); err != nil {
+		return err
+	}
 	if err := d.startInside(); err != nil {
+		return err
+	}
+	if err := d.openMetrics(true); err != nil {
 		return err
 	}
 	d.startSaver()
@@ -253,7 +266,7 @@ func (d *daemon) start(ctx context.Context) error {
 	if !d.cfg.Userspace {
 		parts = append(parts, d.startNames, d.startExec, d.startJobs)
 	}
-	for _, begin := range append(parts, d.startAPI) {
+	for _, begin := range append(parts, d.startMetrics, d.startAPI) {
 		if err := begin(ctx); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/meshmpi/meshmpi/ice"
+	"github.com/meshmpi/meshmpi/internal/node/metrics"
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/tun"
@@ -91,6 +92,11 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 		Log:     d.log,
 	})
 	d.onClose("ICE", finder)
+	d.counted = append(d.counted, func() []metrics.Drop {
+		s := finder.Stats()
+		return []metrics.Drop{{Part: "ice", Reason: "attempt full", Count: s.QueueFull}, {Part: "ice", Reason: "too many requests", Count: s.Limited},
+			{Part: "ice", Reason: "unsent", Count: s.SendErrors}}
+	})
 	sock.OnSTUN(finder.Input)
 	if d.hub != nil {
 		sock.Forward(d.hub.relay)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -185,6 +186,7 @@ func TestStartFails(t *testing.T) {
 		{"port of meetings", listen("tcp4", "0.0.0.0:7723"), []string{"7723", "in use"}},
 		{"exec port", listen("tcp4", "0.0.0.0:7722"), []string{"7722", "in use"}},
 		{"exec policy", replaced("policy.json", garbage), []string{"policy.json"}},
+		{"metrics' port", listen("tcp4", "127.0.0.1:7725"), []string{"7725", "in use", "--metrics"}},
 		{"programs' socket", replaced("hints.sock", func(path string) error { return os.MkdirAll(filepath.Join(path, "full"), 0o700) }), []string{"hints.sock"}},
 		{"local socket", replaced("meshd.sock", func(path string) error { return os.MkdirAll(filepath.Join(path, "full"), 0o700) }), []string{"meshd.sock"}},
 	} {
@@ -195,7 +197,7 @@ func TestStartFails(t *testing.T) {
 			before := snapshot(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			err := Run(ctx, Config{State: dir, Log: slog.New(slog.DiscardHandler), Ready: func(*Node) { t.Error("it gets ready"); cancel() }})
+			err := Run(ctx, Config{State: dir, Metrics: netip.MustParseAddrPort("127.0.0.1:7725"), Log: slog.New(slog.DiscardHandler), Ready: func(*Node) { t.Error("it gets ready"); cancel() }})
 			wantLine(t, err, tc.want...)
 			wantSame(t, "failing", before)
 		})

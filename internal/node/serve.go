@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/internal/node/metrics"
 )
 
 // Bounds of a request. A ping asked for takes pingLimit at most.
@@ -105,6 +106,7 @@ func (d *daemon) routes() http.Handler {
 		})
 	}
 	mux.HandleFunc("GET /v1/events", d.streamEvents)
+	mux.Handle("GET /metrics", metrics.Handler(d.snapshot, d.log))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, failure{http.StatusNotFound, fmt.Errorf("this meshd knows no %s %s; is it older than the command that asked?", r.Method, r.URL.Path)})
 	})

@@ -13,10 +13,13 @@ import (
 	"github.com/meshmpi/meshmpi/shaper/hint"
 )
 
-func (d *daemon) getShape(*http.Request) (any, error) {
+func (d *daemon) getShape(*http.Request) (any, error) { return d.shape(), nil }
+
+// shape is how this node paces, and what programs say of their traffic.
+func (d *daemon) shape() api.ShapeReply {
 	rep := api.ShapeReply{Version: api.Version, Mode: string(PaceOff), Links: []api.ShapeLink{}, Programs: []api.ShapeProgram{}}
 	if d.pacing == nil {
-		return rep, nil
+		return rep
 	}
 	d.pacing.describe(&rep)
 	if d.hints != nil {
@@ -24,7 +27,7 @@ func (d *daemon) getShape(*http.Request) (any, error) {
 			rep.Programs = append(rep.Programs, programShape(i))
 		}
 	}
-	return rep, nil
+	return rep
 }
 
 // describe says how fast this node may send, and what waits for it.

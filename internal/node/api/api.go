@@ -61,6 +61,9 @@ type Path struct {
 	Loss    float64   `json:"loss"`
 	Works   bool      `json:"works"` // the last probe was answered
 	TxBytes uint64    `json:"tx_bytes"`
+	TxPkts  uint64    `json:"tx_packets"`
+	RxBytes uint64    `json:"rx_bytes"` // sealed, like TxBytes
+	NoPath  uint64    `json:"no_path"`  // packets dropped for want of a path
 	Standby []Path    `json:"standby,omitempty"`
 }
 

@@ -147,6 +147,14 @@ func (b *Book) Remove(id ID, addr netip.AddrPort) {
 	}
 }
 
+// Len counts the records that are there.
+func (b *Book) Len(now time.Time) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sweep(now)
+	return len(b.leases)
+}
+
 // sweep forgets what has expired. The caller holds mu.
 func (b *Book) sweep(now time.Time) {
 	for id, l := range b.leases {

@@ -41,8 +41,16 @@ func TestLease(t *testing.T) {
 			t.Errorf("after %v: job %v is at %q, want %q", after, id, got, addr)
 		}
 	}
+	count := func(after time.Duration, n int) {
+		t.Helper()
+		if got := b.Len(start.Add(after)); got != n {
+			t.Errorf("after %v there are %d records, want %d", after, got, n)
+		}
+	}
 	want(0, job(1000, 1), "")
+	count(0, 0)
 	put(0, here)
+	count(Lease-1, 1)
 	want(Lease-1, job(1000, 1), "100.80.0.1:4567")
 	want(0, job(1001, 1), "") // another user's
 	want(0, job(1000, 2), "")
