@@ -64,7 +64,7 @@ func (e *Engine) drained() bool {
 			return false
 		}
 		for _, c := range p.conns {
-			if c.out.first != nil || c.blocked.first != nil {
+			if c.out.first != nil || c.blocked.first != nil || c.lost && c.over == nil {
 				return false
 			}
 		}

@@ -6,6 +6,7 @@ import "errors"
 type conn struct {
 	e       *Engine
 	peer    *peer
+	index   uint8 // among the peer's
 	wire    wire
 	pull    puller    // nil: memory cannot be read across
 	ring    *ringWire // of a wire through shared memory, to look at between polls; else nil
@@ -15,10 +16,13 @@ type conn struct {
 	in      inbound
 	account          // of the messages that take this link
 	gauge   gauge    // of the pieces of large messages
+	trail   trail    // of the frames that the wire has carried
+	over    *conn    // the link whose wire carries this one's frames since its own is lost; nil: its own
 	blocked requests // sends that wait for credit, in order
 	listed  bool     // in the engine's list of links with output
 	bye     bool     // the peer has said goodbye on it
-	broken  bool
+	broken  bool     // the wire
+	lost    bool     // and the peer has been told so
 	err     error
 }
 
@@ -52,7 +56,8 @@ type frame struct {
 	size    int // of the header
 	off     int // bytes that the wire has taken
 	kind    kind
-	owned   bool // payload is ours
+	owned   bool   // payload is ours
+	num     uint32 // among the frames that the wire has carried
 	payload []byte
 	req     *request // whose data it is
 	done    func(*Op, error)
@@ -101,34 +106,64 @@ func (e *Engine) control(c *conn, h *header) {
 // write sends a frame, now or when the wire takes it. The payload is borrowed
 // until sent is called for r.
 func (e *Engine) write(c *conn, h *header, payload []byte, r *request) {
+	e.writeFor(c, h, payload, r, nil)
+}
+
+// writeFor is write that has done called as well, after the payload was borrowed.
+func (e *Engine) writeFor(c *conn, h *header, payload []byte, r *request, done func(*Op, error)) {
+	h.link = c.index
+	c = c.carrier()
 	n := 0
 	size := h.encode(&e.hdr)
 	if c.out.first == nil && !c.broken {
 		n = e.writeNow(c, e.hdr[:size], payload)
-		if n == size+len(payload) {
-			if r != nil {
-				e.sent(r, h.kind)
-			}
-			return
-		}
 	}
-	f := e.newFrame(c, h, payload, n)
-	f.req = r
+	if n == size+len(payload) && !c.recorded(h.kind) {
+		if r != nil {
+			e.sent(r, h.kind)
+		}
+		if done != nil {
+			e.deferred = append(e.deferred, deferred{done: done})
+		}
+		return
+	}
+	f := e.newFrame(h, payload, n)
+	f.req, f.done = r, done
+	e.hand(c, f)
+}
+
+// hand has a link see a frame, of which its wire has taken some, to its end.
+func (e *Engine) hand(c *conn, f *frame) {
+	if f.whole() {
+		e.carried(c, f)
+		return
+	}
 	c.out.push(f)
+	e.list(c)
+}
+
+// list has a link's output flushed.
+func (e *Engine) list(c *conn) {
+	if !c.listed && !c.lost {
+		c.listed = true
+		e.output = append(e.output, c)
+	}
 }
 
 // writeCopy is write of a small payload that is borrowed during the call only.
 func (e *Engine) writeCopy(c *conn, h *header, payload []byte) {
+	h.link = c.index
+	c = c.carrier()
 	size := h.encode(&e.hdr)
 	n := e.writeNow(c, e.hdr[:size], payload)
-	if n == size+len(payload) {
+	if n == size+len(payload) && !c.recorded(h.kind) {
 		return
 	}
 	own := e.buffers.get(len(payload))
 	copy(own, payload)
-	f := e.newFrame(c, h, own, n)
+	f := e.newFrame(h, own, n)
 	f.owned = true
-	c.out.push(f)
+	e.hand(c, f)
 }
 
 // writeNow offers a frame to the wire.
@@ -142,7 +177,7 @@ func (e *Engine) writeNow(c *conn, hdr, payload []byte) int {
 
 // newFrame takes a frame from the free ones, for the rest of what e.hdr has the
 // header of.
-func (e *Engine) newFrame(c *conn, h *header, payload []byte, off int) *frame {
+func (e *Engine) newFrame(h *header, payload []byte, off int) *frame {
 	f := e.freeFrames
 	if f == nil {
 		f = new(frame)
@@ -150,12 +185,11 @@ func (e *Engine) newFrame(c *conn, h *header, payload []byte, off int) *frame {
 		e.freeFrames = f.next
 	}
 	*f = frame{hdr: e.hdr, size: h.kind.size(), off: off, kind: h.kind, payload: payload}
-	if c != nil && !c.listed {
-		c.listed = true
-		e.output = append(e.output, c)
-	}
 	return f
 }
+
+// whole reports whether the wire has taken all of a frame.
+func (f *frame) whole() bool { return f.off == f.size+len(f.payload) }
 
 // freeFrame gives a frame back after it was sent, or will not be.
 func (e *Engine) freeFrame(f *frame) {
@@ -185,16 +219,16 @@ func (e *Engine) flush(c *conn) bool {
 			break
 		}
 		any = any || n > 0
-		if f.off += n; f.off < f.size+len(f.payload) {
+		if f.off += n; !f.whole() {
 			break
 		}
 		c.out.pop()
-		e.written(f, nil)
+		e.carried(c, f)
 	}
 	return any
 }
 
-// written tells who waits for it that a frame is with the wire.
+// written tells who waits for it that a frame is with the wire, or will never be.
 func (e *Engine) written(f *frame, err error) {
 	if f.req != nil && err == nil {
 		e.sent(f.req, f.kind)

@@ -215,11 +215,24 @@ func (e *Engine) withdraw(p *peer, r *request) {
 // sent to its end.
 func (c *conn) disown(r *request) {
 	for f := c.out.first; f != nil; f = f.next {
-		if f.req != r {
-			continue
+		if f.req == r {
+			f.own(c.e)
 		}
-		own := c.e.buffers.get(len(f.payload))
-		copy(own, f.payload)
-		f.payload, f.owned, f.req = own, true, nil
 	}
+	for f := c.trail.kept.first; f != nil; f = f.next {
+		if f.req == r {
+			c.trail.bytes += len(f.payload)
+			f.own(c.e)
+		}
+	}
+}
+
+// own has a frame keep a copy of its payload, and belong to no request.
+func (f *frame) own(e *Engine) {
+	if !f.owned && len(f.payload) > 0 {
+		own := e.buffers.get(len(f.payload))
+		copy(own, f.payload)
+		f.payload, f.owned = own, true
+	}
+	f.req = nil
 }

@@ -95,6 +95,7 @@ func (e *Engine) sever(p *peer, err error) bool {
 	}, err)
 	for _, l := range p.conns {
 		e.discardFrames(&l.out, err)
+		e.discardFrames(&l.trail.kept, err)
 		e.unlist(l)
 		l.broken = true
 		l.wire.close()
@@ -107,7 +108,7 @@ func (e *Engine) sever(p *peer, err error) bool {
 			l.in.dst = nil
 		}
 	}
-	p.conns, p.quick = nil, nil
+	p.conns, p.quick, p.cut = nil, nil, 0
 	e.discardFrames(&p.posts, err)
 	e.dropAnnounced(p)
 	return any
@@ -193,10 +194,14 @@ func (e *Engine) dropAnnounced(p *peer) {
 func (e *Engine) broke(c *conn) {
 	p := c.peer
 	switch {
-	case p.state != up:
+	case p.state != up || c.lost:
 		return // it was closed on purpose
-	case p.leaving || e.closed && p.saidBye:
-		e.part(p) // it went while we were going, or before our answer came
+	case p.leaving:
+		e.part(p) // it went before our answer came
+	case p.live() != nil && !errors.Is(c.err, errViolation) && !errors.Is(c.err, errForgotten):
+		e.lose(c)
+	case e.closed && p.saidBye:
+		e.part(p) // it went while we were going
 	default:
 		e.fail(p, fmt.Errorf("link: %w", c.err))
 	}

@@ -20,6 +20,7 @@ const (
 	kindPost
 	kindBye
 	kindGot
+	kindLost
 	kindEnd // the first that is none
 )
 
@@ -28,20 +29,22 @@ const (
 //
 //	 0 kind   uint8
 //	 1 flags  uint8
-//	 2 zero   uint16
+//	 2 link   uint8   which of the links between the two the frame belongs to; see lost.go
+//	 3 zero   uint8
 //	 4 n      uint32  bytes of payload that follow the header
-//	 8 ctx    uint32  context; credit: bytes given back; got: bytes that came
+//	 8 ctx    uint32  context; credit: bytes given back; got: bytes of data that came; lost: which link
 //	12 tag    int32   tag; credit: messages given back; post: which handler
-//	16 seq    uint32  number of the message among those from this process in this context
+//	16 seq    uint32  number of the message among those from this process in this context; got, lost: frames that came by the link
 //	20 x      uint64  ┐ sync, rts: the sender's request · cts: the same · data: the receiver's request
 //	28 y      uint64  │ rts: bytes of the message · cts: the receiver's request · data: where in the message
 //	36 z      uint64  ┘ rts: address of the data, 0: none · cts: bytes wanted
 //
-// The last three are absent in eager, credit, bye and got. In a post they are the
+// The last three are absent in eager, credit, bye, got and lost. In a post they are the
 // caller's.
 type header struct {
 	kind    kind
 	flags   uint8
+	link    uint8
 	n       uint32
 	ctx     Context
 	tag     int32
@@ -64,7 +67,9 @@ const flagOurs = 1
 const flagVoid = 2
 
 // long reports whether a frame of this kind has the long header.
-func (k kind) long() bool { return k != kindEager && k != kindCredit && k != kindBye && k != kindGot }
+func (k kind) long() bool {
+	return k != kindEager && k != kindCredit && k != kindBye && k != kindGot && k != kindLost
+}
 
 // size is the bytes of the header of a frame of this kind.
 func (k kind) size() int {
@@ -76,7 +81,7 @@ func (k kind) size() int {
 
 // encode puts the header into b, which has room for it, and returns its size.
 func (h *header) encode(b *[longHeader]byte) int {
-	b[0], b[1], b[2], b[3] = byte(h.kind), h.flags, 0, 0
+	b[0], b[1], b[2], b[3] = byte(h.kind), h.flags, h.link, 0
 	binary.LittleEndian.PutUint32(b[4:], h.n)
 	binary.LittleEndian.PutUint32(b[8:], uint32(h.ctx))
 	binary.LittleEndian.PutUint32(b[12:], uint32(h.tag))
@@ -104,7 +109,7 @@ func (h *header) decode(b []byte) (int, error) {
 	if len(b) < size {
 		return 0, nil
 	}
-	h.flags = b[1]
+	h.flags, h.link = b[1], b[2]
 	h.n = binary.LittleEndian.Uint32(b[4:])
 	h.ctx = Context(binary.LittleEndian.Uint32(b[8:]))
 	h.tag = int32(binary.LittleEndian.Uint32(b[12:]))

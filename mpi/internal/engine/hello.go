@@ -57,7 +57,7 @@ const (
 )
 
 const (
-	helloMagic = "meshmpi\x01"
+	helloMagic = "meshmpi\x02"
 	helloSize  = 144
 	helloMac   = 112
 )

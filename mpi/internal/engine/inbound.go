@@ -8,6 +8,10 @@ type inbound struct {
 	dst []byte // where the payload goes; what is beyond is dropped
 	got int    // bytes of payload that have come
 
+	of   *conn // the link that the frame belongs to
+	open bool  // it has begun and has not come whole
+	cut  bool  // eager, sync: its wire was lost before; see resume
+
 	req *request // eager, sync, data: whose buffer dst is
 	msg *message // eager, sync: what dst is in, for want of a receive
 }
@@ -44,9 +48,19 @@ func (e *Engine) begin(c *conn) error {
 	if c.peer.state != up {
 		return fmt.Errorf("%w: frame after goodbye", errViolation)
 	}
+	var err error
+	if in.of, err = c.owner(&in.h); err != nil {
+		return err
+	}
+	in.open = true
 	switch h := &in.h; h.kind {
 	case kindEager, kindSync, kindRTS:
-		return e.beginMessage(c, h)
+		if c.peer.cut > 0 {
+			if again, err := e.resume(c.peer, in); again || err != nil {
+				return err
+			}
+		}
+		return e.beginMessage(in)
 	case kindData:
 		return e.beginData(c, h)
 	case kindPost:
@@ -58,7 +72,8 @@ func (e *Engine) begin(c *conn) error {
 }
 
 // beginMessage matches a message.
-func (e *Engine) beginMessage(c *conn, h *header) error {
+func (e *Engine) beginMessage(in *inbound) error {
+	c, h := in.of, &in.h
 	p := c.peer
 	if h.flags&flagVoid != 0 {
 		return e.passOver(p, h)
@@ -91,9 +106,9 @@ func (e *Engine) beginMessage(c *conn, h *header) error {
 	}
 	if h.kind != kindRTS && r != nil {
 		r.peer, r.tag, r.state = p.proc, h.tag, moving
-		c.in.req, c.in.dst = r, r.buf[:min(size, len(r.buf))]
+		in.req, in.dst = r, r.buf[:min(size, len(r.buf))]
 	} else {
-		e.keep(c, d, h, r, turn)
+		e.keep(in, d, r, turn)
 		if c.held.messages >= c.granted.messages/4*3 && e.awaits(p.proc) {
 			e.indulge(c)
 		}
@@ -120,7 +135,8 @@ func (e *Engine) passOver(p *peer, h *header) error {
 
 // keep makes a message of a frame that no receive waits for, or of an
 // announcement. r, if not nil, is the receive that gets it.
-func (e *Engine) keep(c *conn, d *domain, h *header, r *request, turn bool) {
+func (e *Engine) keep(in *inbound, d *domain, r *request, turn bool) {
+	c, h := in.of, &in.h
 	m := e.newMessage(int(h.n))
 	m.envelope = envelope{h.ctx, h.tag, c.peer.proc}
 	m.kind, m.seq, m.remote, m.swapped, m.via = h.kind, h.seq, h.x, c.swapped, c
@@ -128,7 +144,7 @@ func (e *Engine) keep(c *conn, d *domain, h *header, r *request, turn bool) {
 	if h.kind == kindRTS {
 		m.size, m.addr, m.state = int(h.y), h.z, ready
 	} else {
-		c.in.msg, c.in.dst = m, m.data
+		in.msg, in.dst = m, m.data
 	}
 	switch {
 	case d.revoked != nil:
@@ -165,43 +181,43 @@ func (e *Engine) beginData(c *conn, h *header) error {
 func (e *Engine) complete(c *conn) error {
 	in := &c.in
 	r, m, dst := in.req, in.msg, in.dst
-	in.req, in.msg, in.dst = nil, nil, nil
+	in.req, in.msg, in.dst, in.open = nil, nil, nil, false
+	e.count(c)
 	switch h := &in.h; h.kind {
 	case kindEager, kindSync:
-		e.completeMessage(c, r, m)
+		e.completeMessage(in, r, m)
 	case kindData:
-		if len(c.peer.conns) > 1 {
-			e.control(c, &header{kind: kindGot, ctx: Context(h.n)})
-		}
 		if r != nil {
 			e.completeData(r, int(h.n), c.swapped)
 		}
 	case kindGot:
 		return e.arrived(c, h)
 	case kindCTS:
-		e.cleared(c, h)
+		e.cleared(in.of, h)
 	case kindFin:
-		e.matched(c, h)
+		e.matched(in.of, h)
 	case kindRefuse:
-		e.refused(c, h)
+		e.refused(in.of, h)
 	case kindCredit:
-		if err := c.credited(h); err != nil {
+		if err := in.of.credited(h); err != nil {
 			return err
 		}
-		e.unblock(c)
+		e.unblock(in.of)
 	case kindPost:
 		e.handle(c.peer.proc, h, dst)
 		e.buffers.put(dst)
 	case kindBye:
-		e.goodbye(c)
+		e.goodbye(in.of)
+	case kindLost:
+		return e.lostThere(c.peer, h)
 	}
 	return nil
 }
 
 // completeMessage ends what an eager message was received into: a receive's
 // buffer, memory of ours, or nothing any more.
-func (e *Engine) completeMessage(c *conn, r *request, m *message) {
-	h := &c.in.h
+func (e *Engine) completeMessage(in *inbound, r *request, m *message) {
+	c, h := in.of, &in.h
 	if h.flags&flagVoid != 0 {
 		return
 	}

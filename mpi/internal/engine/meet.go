@@ -194,7 +194,8 @@ func (e *Engine) attach(p *peer, links []*conn, t terms) {
 	if e.cfg.EagerLimit > 0 {
 		p.eager = min(e.cfg.EagerLimit, p.eager)
 	}
-	for _, c := range links {
+	for i, c := range links {
+		c.index = uint8(i)
 		c.left, c.granted = t.credit.part(len(links)), t.theirs.part(len(links))
 		p.eager = min(p.eager, max(c.left.bytes/4, 1))
 	}
@@ -203,11 +204,9 @@ func (e *Engine) attach(p *peer, links []*conn, t terms) {
 	}
 	p.offered = false
 	for first := p.quick[0]; p.posts.first != nil; {
-		first.out.push(p.posts.pop())
-		if !first.listed {
-			first.listed = true
-			e.output = append(e.output, first)
-		}
+		f := p.posts.pop()
+		f.belong(first)
+		e.hand(first, f)
 	}
 	for r := p.blocked.first; r != nil; r = p.blocked.first {
 		p.blocked.remove(r)

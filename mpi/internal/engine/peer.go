@@ -17,6 +17,7 @@ type peer struct {
 	backlog int      // bytes of those that no link has
 	posts   frames   // active messages that wait for a link
 	lanes   []lane   // of conns, for pick
+	cut     int      // frames that lost links were in the middle of
 	own     account  // of messages to ourselves
 
 	out, in []track // by context; with several links only

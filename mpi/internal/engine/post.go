@@ -55,29 +55,15 @@ func (e *Engine) post(to Proc, k uint8, hdr *[24]byte, payload []byte, done func
 		}
 		return nil
 	}
-	size := h.encode(&e.hdr)
-	var c *conn
-	n := 0
 	if p.state == up {
-		c = p.quick[0]
-		if c.out.first == nil && !c.broken {
-			n = e.writeNow(c, e.hdr[:size], payload)
-		}
-		if n == size+len(payload) {
-			if done != nil {
-				e.deferred = append(e.deferred, deferred{done: done})
-			}
-			return nil
-		}
+		e.writeFor(p.quick[0], &h, payload, nil, done)
+		return nil
 	}
-	f := e.newFrame(c, &h, payload, n)
+	h.encode(&e.hdr)
+	f := e.newFrame(&h, payload, 0)
 	f.done = done
-	if c == nil {
-		p.posts.push(f)
-		e.reach(p)
-	} else {
-		c.out.push(f)
-	}
+	p.posts.push(f)
+	e.reach(p)
 	return nil
 }
 

@@ -74,7 +74,7 @@ func (e *Engine) sendNow(a *SendArgs) (sent bool, err error) {
 		return false, nil
 	}
 	c := p.rail(a.Context, a.Tag)
-	if c.blocked.first != nil || !c.takes(len(a.Data)) || c.out.first != nil || c.broken {
+	if w := c.carrier(); c.blocked.first != nil || !c.takes(len(a.Data)) || w.out.first != nil || w.broken {
 		return false, nil
 	}
 	h := header{kind: kindEager, n: uint32(len(a.Data)), ctx: a.Context, tag: a.Tag}
@@ -243,17 +243,21 @@ func (e *Engine) sendPiece(c *conn, most int) {
 	e.write(c, &h, data, r)
 }
 
-// arrived takes the acknowledgement of a piece.
+// arrived takes the acknowledgement of what has come by a wire.
 func (e *Engine) arrived(c *conn, h *header) error {
-	if !c.gauge.got(e.clock(), int(h.ctx)) {
+	if h.ctx > 0 && !c.gauge.got(e.clock(), int(h.ctx)) {
 		return fmt.Errorf("%w: acknowledges %d bytes too many", errViolation, h.ctx)
+	}
+	if err := e.acknowledged(c, h.seq); err != nil {
+		return err
 	}
 	e.stream(c.peer)
 	return nil
 }
 
-// sent is called when the last byte of a frame with a send's data is with the
-// link.
+// sent is called when a frame with a send's data needs the send no more: its last
+// byte is with the wire or, where it may have to be sent again, has come or was
+// copied.
 func (e *Engine) sent(r *request, k kind) {
 	switch k {
 	case kindEager:
