@@ -252,6 +252,25 @@ func (l *Lab) WANStats(site string) (wan.Stats, error) {
 	return l.wan.stats(s.Name)
 }
 
+// RecordWAN starts to record what crosses a site's link, for d; the link must not be
+// plain. WANRecords returns it (see wan.Records).
+func (l *Lab) RecordWAN(site string, d time.Duration) error {
+	s, err := l.site(site)
+	if err != nil {
+		return err
+	}
+	return l.wan.record(s.Name, d)
+}
+
+// WANRecords returns what RecordWAN has recorded so far.
+func (l *Lab) WANRecords(site string) (wan.Records, error) {
+	s, err := l.site(site)
+	if err != nil {
+		return wan.Records{}, err
+	}
+	return l.wan.records(s.Name)
+}
+
 // Cut cuts a site off the Internet, and Mend joins it again.
 func (l *Lab) Cut(site string) error { return l.cut(site, true) }
 

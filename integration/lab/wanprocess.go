@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/meshmpi/meshmpi/integration/wan"
 )
@@ -19,16 +20,18 @@ import (
 // wanRequest is what the process of emulators is asked, a line of JSON each,
 // answered by a line with a wanReply.
 type wanRequest struct {
-	Op        string // "set", "plain" or "stats"
+	Op        string // "set", "plain", "stats", "record" or "records"
 	Site      string
 	Near, Far string
 	MTU       int
 	Link      wan.Link
+	For       time.Duration // of "record"
 }
 
 type wanReply struct {
-	Err   string
-	Stats wan.Stats
+	Err     string
+	Stats   wan.Stats
+	Records wan.Records
 }
 
 // wanProcess runs the emulators of a lab outside this process, whose garbage
@@ -57,6 +60,16 @@ func (w *wanProcess) plain(site string) error {
 func (w *wanProcess) stats(site string) (wan.Stats, error) {
 	r, err := w.call(wanRequest{Op: "stats", Site: site}, false)
 	return r.Stats, err
+}
+
+func (w *wanProcess) record(site string, d time.Duration) error {
+	_, err := w.call(wanRequest{Op: "record", Site: site, For: d}, false)
+	return err
+}
+
+func (w *wanProcess) records(site string) (wan.Records, error) {
+	r, err := w.call(wanRequest{Op: "records", Site: site}, false)
+	return r.Records, err
 }
 
 // call asks the process, which it starts if need be and start says so.
@@ -158,6 +171,15 @@ func (all wanEmulators) serve(r wanRequest) (reply wanReply, err error) {
 	case "stats":
 		if running {
 			reply.Stats = e.Stats()
+		}
+	case "record":
+		if !running {
+			return reply, errors.New("it is plain")
+		}
+		err = e.Record(r.For)
+	case "records":
+		if running {
+			reply.Records = e.Records()
 		}
 	case "plain":
 		if running {

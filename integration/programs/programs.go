@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-//go:embed c/*.c
+//go:embed c/*.c c/*.h
 var sources embed.FS
 
 // Compile compiles a program with an MPI compiler (mpicc.openmpi, mpicc.mpich)
@@ -22,11 +22,17 @@ func Compile(dir, name, compiler string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(dir, name+"-"+filepath.Ext(compiler)[1:])
-	if err := os.WriteFile(out+".c", src, 0o644); err != nil {
+	header, err := sources.ReadFile("c/mark.h")
+	if err != nil {
 		return "", err
 	}
-	if text, err := exec.Command(compiler, "-O2", "-o", out, out+".c").CombinedOutput(); err != nil {
+	out := filepath.Join(dir, name+"-"+filepath.Ext(compiler)[1:])
+	for path, text := range map[string][]byte{out + ".c": src, filepath.Join(dir, "mark.h"): header} {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return "", err
+		}
+	}
+	if text, err := exec.Command(compiler, "-O2", "-o", out, out+".c", "-lm").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("programs: %s %s: %w\n%s", compiler, name, err, text)
 	}
 	return out, nil

@@ -50,6 +50,46 @@ func TestRivals(t *testing.T) {
 	}
 }
 
+// TestKernels runs the programs that only Open MPI is measured by. They exit with an
+// error if what they compute is wrong.
+func TestKernels(t *testing.T) {
+	for _, program := range []string{"mpicc.openmpi", "mpirun.openmpi"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not installed", program)
+		}
+	}
+	dir := t.TempDir()
+	for _, x := range []struct {
+		program string
+		ranks   string
+		args    []string
+		want    []string
+	}{
+		{"cg", "1", []string{"4096"}, []string{"cg 4096"}},
+		{"cg", "4", []string{"4096"}, []string{"cg 4096"}},
+		{"cg", "8", []string{"65536"}, []string{"cg 65536"}},
+		{"lu", "1", []string{"-depth", "4", "64"}, []string{"lu 64"}},
+		{"lu", "3", []string{"-depth", "4", "64"}, []string{"lu 64"}},
+		{"lu", "8", []string{"1280"}, []string{"lu 1280"}},
+	} {
+		inC, err := Compile(dir, x.program, "mpicc.openmpi")
+		if err != nil {
+			t.Fatal(err)
+		}
+		launch := []string{"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n", x.ranks, inC}
+		wantFigures(t, job(t, append(launch, x.args...)), x.want)
+		marked := job(t, append(launch, append([]string{"-mark"}, x.args...)...))
+		var name string
+		var size int
+		if _, err := fmt.Sscan(x.want[0], &name, &size); err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("mark begin %s %d\nmark end %[1]s %[2]d\n%[1]s %[2]d ", name, size); !strings.HasPrefix(marked, want) {
+			t.Errorf("with -mark it prints\n%s, want\n%s…", marked, want)
+		}
+	}
+}
+
 // wantFigures looks for one good line for each name and number of bytes.
 func wantFigures(t *testing.T, out string, want []string) {
 	t.Helper()

@@ -16,6 +16,7 @@ type direction struct {
 	idle     [][]byte
 	queue    fifo
 	counters counters
+	recorder atomic.Pointer[recorder] // nil: nothing is recorded
 
 	frames [][]byte // scratch for one batch
 	sizes  [batch]int
@@ -75,6 +76,9 @@ func (d *direction) accept(buf []byte, size int, arrived time.Duration) bool {
 		return false
 	}
 	due, fate := d.line.offer(arrived, size)
+	if r := d.recorder.Load(); r != nil {
+		r.note(d.line, arrived, size, fate)
+	}
 	switch fate {
 	case dropQueue:
 		d.counters.queueFull.Add(1)

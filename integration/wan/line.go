@@ -41,6 +41,11 @@ func (l *line) set(p Pipe) {
 	l.pipe = p
 }
 
+// waiting returns the bytes that have been accepted and not sent.
+func (l *line) waiting(now time.Duration) int64 {
+	return int64(float64(max(l.free-now, 0)) * float64(l.pipe.Rate) / 8e9)
+}
+
 // offer accepts or drops a frame of size bytes that arrived now, and says when
 // an accepted one is due at the far end. A frame that is lost at random has
 // passed the queue and used the rate, as on a lossy line.
@@ -50,10 +55,10 @@ func (l *line) offer(now time.Duration, size int) (due time.Duration, f fate) {
 	}
 	sent := now
 	if rate := l.pipe.Rate; rate > 0 {
-		start := max(now, l.free)
-		if backlog := int64(float64(start-now) * float64(rate) / 8e9); backlog+int64(size) > l.pipe.queueLimit() {
+		if l.waiting(now)+int64(size) > l.pipe.queueLimit() {
 			return 0, dropQueue
 		}
+		start := max(now, l.free)
 		sent = start + time.Duration(int64(size)*8*int64(time.Second)/rate)
 		l.free = sent
 	}

@@ -8,6 +8,9 @@
 // to the other when they are due, on one operating-system thread that sleeps
 // with a timer slack of one nanosecond.
 //
+// It counts what becomes of frames, and can record for a while what comes and what
+// waits, 100 µs by 100 µs.
+//
 // It does not create interfaces, does not reorder or corrupt packets, and does
 // not look inside them. It must see frames as they are on a wire: whoever owns
 // the interfaces switches segmentation and checksum offload off at their other

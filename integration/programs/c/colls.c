@@ -1,4 +1,4 @@
-/* colls [-loops N] [-seconds S] [-global] [-only NAME] [BYTES ...]: times collective
+/* colls [-loops N] [-seconds S] [-global] [-mark] [-only NAME] [BYTES ...]: times collective
  * operations, or the one named. For each operation and size rank 0 prints a line
  * "NAME BYTES MEAN_US P999_US MBPS".
  * BYTES is what each rank gives (what each gives each, for alltoall); allgather and
@@ -11,9 +11,10 @@
  * sends, or only receives, overlaps the next one: what is timed is how many can be
  * had, not how long one takes. With -global each loop begins at a moment that all
  * ranks know, on a clock that they share: both figures are then of the time from
- * that moment until the last rank has returned. */
+ * that moment until the last rank has returned. With -mark the loops of each
+ * measurement lie between two marks (mark.h). */
 #define _GNU_SOURCE
-#include <mpi.h>
+#include "mark.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 
 enum { TRIPS = 20, TRIES = 6, MOST = 100000 };
 
-static int rank, size, global, loops = 10;
+static int rank, size, global, marks, loops = 10;
 static double seconds = 0.3;
 static const char *only;     /* NULL: all */
 static double offset;	     /* of this rank's clock, ahead of rank 0's */
@@ -175,6 +176,8 @@ static void measure(const char *name, enum op op, int bytes)
 	double *times = malloc(n * sizeof *times);
 	if (!times)
 		MPI_Abort(MPI_COMM_WORLD, 2);
+	if (marks)
+		mark("begin", name, bytes);
 	if (global) {
 		int good = 0;
 		for (int i = 0; i < TRIES && good < (n + 1) / 2; i++, margin *= 2)
@@ -185,6 +188,8 @@ static void measure(const char *name, enum op op, int bytes)
 	} else {
 		mean = apart(op, bytes, n, times);
 	}
+	if (marks)
+		mark("end", name, bytes);
 	if (rank == 0 && n > 0) {
 		qsort(times, n, sizeof *times, by_value);
 		printf("%s %d %.3f %.3f %.1f\n", name, bytes, mean * 1e6, times[(long)n * 999 / 1000] * 1e6, bytes * 8.0 / (mean * 1e6));
@@ -226,6 +231,8 @@ int main(int argc, char **argv)
 	for (; i < argc && argv[i][0] == '-'; i++) {
 		if (strcmp(argv[i], "-global") == 0)
 			global = 1;
+		else if (strcmp(argv[i], "-mark") == 0)
+			marks = 1;
 		else if (strcmp(argv[i], "-loops") == 0 && i + 1 < argc)
 			loops = atoi(argv[++i]);
 		else if (strcmp(argv[i], "-only") == 0 && i + 1 < argc)

@@ -25,6 +25,7 @@ func main() {
 	flag.IntVar(&t.loops, "loops", 10, "of each measurement, at least")
 	flag.Float64Var(&t.seconds, "seconds", 0.3, "of each measurement, about")
 	flag.BoolVar(&t.global, "global", false, "time each operation by itself, by a clock that the ranks share")
+	flag.BoolVar(&t.marks, "mark", false, "mark the beginning and the end of each measurement")
 	flag.StringVar(&t.only, "only", "", "the one operation to time")
 	flag.Parse()
 	sizes := []int{1, 64 << 10, 4 << 20}
@@ -68,6 +69,7 @@ type timer struct {
 	loops   int
 	seconds float64
 	global  bool
+	marks   bool
 	only    string // "": all
 }
 
@@ -106,6 +108,9 @@ func (t *timer) measure(name string, size int, do func() error) error {
 	if err != nil {
 		return err
 	}
+	if err := t.mark("begin", name, size); err != nil {
+		return err
+	}
 	times := make([]int64, n)
 	var mean float64
 	if t.global {
@@ -123,6 +128,9 @@ func (t *timer) measure(name string, size int, do func() error) error {
 	} else if mean, err = t.apart(do, times); err != nil {
 		return err
 	}
+	if err := t.mark("end", name, size); err != nil {
+		return err
+	}
 	if t.c.Rank() != 0 {
 		return nil
 	}
@@ -131,6 +139,24 @@ func (t *timer) measure(name string, size int, do func() error) error {
 	}
 	slices.Sort(times)
 	fmt.Printf("%s %d %.3f %.3f %.1f\n", name, size, mean/1e3, float64(times[len(times)*999/1000])/1e3, float64(size)*8e3/mean)
+	return nil
+}
+
+// markPause is how long nothing is sent after a mark (c/mark.h says why).
+const markPause = 60 * time.Millisecond
+
+// mark has rank 0 print that what is measured begins or ends, if marks are wanted.
+func (t *timer) mark(what, name string, size int) error {
+	if !t.marks {
+		return nil
+	}
+	if err := mpi.Barrier(t.c); err != nil {
+		return err
+	}
+	if t.c.Rank() == 0 {
+		fmt.Printf("mark %s %s %d\n", what, name, size)
+	}
+	time.Sleep(markPause)
 	return nil
 }
 
