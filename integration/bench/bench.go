@@ -42,7 +42,7 @@ func All() []Benchmark {
 		{"netpipe", "NetPIPE over Open MPI", netpipe},
 		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
-		{"matb", "all-to-all over a narrow link, paced and not", matb},
+		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb},
 		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},
 		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
 		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead},
@@ -56,16 +56,22 @@ type Env struct {
 	Bin   string    // directory of meshd, meshctl, meshrun and meshrsh
 	Work  string    // a directory for what is made on the way; hosts see it
 	Quick bool      // fewer and shorter measurements: to see that it works
+	Plots string    // a directory for drawings; "": plots in Work
+	With  Choices   // what to measure, where a benchmark lets one choose
 	Say   io.Writer // progress, one line each
 }
+
+// Choices are lists by what they choose, of words with commas between.
+type Choices map[string]string
 
 // Table is what one benchmark has measured.
 type Table struct {
 	Name     string
 	Title    string
-	Method   string // how it was measured, in a sentence or two
-	Head     []string
+	Method   string   // how it was measured, in a sentence or two
+	Head     []string // none: there are only parts
 	Rows     [][]string
+	Parts    []Part // below
 	Verdicts []Verdict
 	Drawings []Drawing
 	Busy     float64 // share of the machine's processors that others used just before
@@ -77,6 +83,14 @@ type Drawing struct {
 	File  string // its name there
 	About string // what it shows, in a line
 	plot  plot
+}
+
+// Part is one of several tables, or pictures, under one title.
+type Part struct {
+	Title string
+	Text  string // Markdown, above the table
+	Head  []string
+	Rows  [][]string
 }
 
 // Verdict says whether a bound held.

@@ -76,11 +76,23 @@ func (t Table) Markdown(p Place) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n## %s\n\n%s; took %.0f s, the processors were %.0f %% busy before.\n\n%s\n\n",
 		mark(t.Name), t.Title, p, t.Took.Seconds(), 100*t.Busy, t.Method)
-	row := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	row(t.Head)
-	b.WriteString("|" + strings.Repeat("---|", len(t.Head)) + "\n")
-	for _, r := range t.Rows {
-		row(r)
+	if len(t.Head) > 0 {
+		grid(&b, t.Head, t.Rows)
+	}
+	for i, p := range t.Parts {
+		if i > 0 || len(t.Head) > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "### %s\n\n", p.Title)
+		if p.Text != "" {
+			fmt.Fprintf(&b, "%s\n", p.Text)
+		}
+		if p.Text != "" && len(p.Head) > 0 {
+			b.WriteString("\n")
+		}
+		if len(p.Head) > 0 {
+			grid(&b, p.Head, p.Rows)
+		}
 	}
 	for i, v := range t.Verdicts {
 		if i == 0 {
@@ -92,6 +104,16 @@ func (t Table) Markdown(p Place) string {
 		fmt.Fprintf(&b, "\n![%s](plots/%s)\n", d.About, d.File)
 	}
 	return b.String()
+}
+
+// grid writes rows under their head.
+func grid(b *strings.Builder, head []string, rows [][]string) {
+	row := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
+	row(head)
+	b.WriteString("|" + strings.Repeat("---|", len(head)) + "\n")
+	for _, r := range rows {
+		row(r)
+	}
 }
 
 // mark stands above each section, so that it can be found and replaced.

@@ -20,10 +20,11 @@ import (
 )
 
 type options struct {
-	Bin    string   `default:"bin" help:"Directory of meshd, meshctl, meshrun and meshrsh."`
-	Quick  bool     `help:"Few and short measurements: to see that everything works."`
-	Write  string   `placeholder:"FILE" help:"Put the tables into this document too (docs/benchmarks.md)."`
-	Tables []string `arg:"" optional:"" name:"table" enum:"${tables}" help:"Which tables to make (default: all):${about}."`
+	Bin    string            `default:"bin" help:"Directory of meshd, meshctl, meshrun and meshrsh."`
+	Quick  bool              `help:"Few and short measurements: to see that everything works."`
+	Write  string            `placeholder:"FILE" help:"Put the tables into this document too (docs/benchmarks.md), and drawings into plots beside it."`
+	With   map[string]string `placeholder:"WHAT=LIST" help:"Measure only some, where a table has much: --with delays=2ms,5ms --with programs=cg."`
+	Tables []string          `arg:"" optional:"" name:"table" enum:"${tables}" help:"Which tables to make (default: all):${about}."`
 }
 
 func main() {
@@ -61,7 +62,10 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := os.Chmod(work, 0o755); err != nil {
 		return err
 	}
-	env := &bench.Env{Bin: o.Bin, Work: work, Quick: o.Quick, Say: os.Stderr}
+	env := &bench.Env{Bin: o.Bin, Work: work, Quick: o.Quick, Say: os.Stderr, With: o.With}
+	if o.Write != "" {
+		env.Plots = filepath.Join(filepath.Dir(o.Write), "plots")
+	}
 	missed := 0
 	for _, b := range o.chosen() {
 		table, err := b.Run(ctx, env)
@@ -74,11 +78,13 @@ func (o *options) run(ctx context.Context) (err error) {
 				missed++
 			}
 		}
-		if o.Write == "" {
-			continue
+		if o.Write != "" {
+			if err := bench.WriteDocument(o.Write, place, []bench.Table{table}); err != nil {
+				return err
+			}
 		}
-		if err := bench.WriteDocument(o.Write, place, []bench.Table{table}); err != nil {
-			return err
+		if ctx.Err() != nil { // the table has what there was
+			return errors.New("bench: interrupted")
 		}
 	}
 	if missed > 0 {
