@@ -84,7 +84,7 @@ int missing(const char *name)
 
 /* variable finds a variable where the program sees it: the linker may have moved it
  * into the program itself, which comes before us. */
-static void *variable(const char *name)
+void *variable(const char *name)
 {
 	void *p = dlsym(RTLD_DEFAULT, name);
 

@@ -45,6 +45,7 @@ uint64_t page_maxrate(void);
 /* find.c */
 enum flavour { UNKNOWN, OPENMPI, MPICH };
 void *find(const char *name);           /* the function behind ours, or NULL */
+void *variable(const char *name);       /* as the program sees it, or NULL */
 int missing(const char *name);          /* says so; returns an MPI error code */
 enum flavour flavour(void);
 word handle(word h);                    /* a C handle as it is compared */
@@ -110,6 +111,8 @@ void attr_keep_hosts(word comm, uint32_t hosts);
 #define A10 A9, a10
 #define A11 A10, a11
 #define A12 A11, a12
+#define P13 P12, word a13
+#define A13 A12, a13
 
 /* NEXT declares next, the function behind ours, looked up once. */
 #define NEXT(type, name, ...) \
