@@ -3,7 +3,7 @@ package traffic
 import "slices"
 
 // orderWork bounds the search for an order, in steps of its innermost loop.
-const orderWork = 200_000_000
+const orderWork = 20_000_000
 
 // Order looks for an order of the nodes in which consecutive ranks, slots[node] of
 // them on each, cross less from site to site: that is what meshrun -H can say. The
