@@ -24,6 +24,7 @@ type Plan struct {
 	NoHints  bool   // ranks tell the pacer nothing
 	MATB     int64  // what each node may send to other sites, bits per second; 0: as the network says
 	Pattern  string // the job's communication pattern, see CheckPattern; "": not known
+	Profile  string // of NewProfileID: ranks record what they send, for Collect; "": they do not
 }
 
 // Command is a launcher's command line and environment.
@@ -80,6 +81,9 @@ func (p Plan) own() []string {
 	if p.MustWdir {
 		env = append(env, varMust+"=1")
 	}
+	if p.Profile != "" {
+		env = append(env, varProfile+"="+p.Profile)
+	}
 	return append(env, p.hintVariables()...)
 }
 
@@ -87,7 +91,7 @@ func (p Plan) own() []string {
 // to hand on to others, nor those of a launcher that has started meshrun.
 func (p Plan) environ(more ...string) []string {
 	env := p.Environ
-	for _, name := range []string{varNode, varSite, varAddress, varRanks, varLibrary, "PMI_FD", "PMI_SPAWNED"} {
+	for _, name := range []string{varNode, varSite, varAddress, varRanks, varLibrary, varProfile, varRecords, "PMI_FD", "PMI_SPAWNED"} {
 		env = unsetenv(env, name)
 	}
 	path := ""

@@ -86,33 +86,42 @@ func (p Plan) hintVariables() []string {
 	return env
 }
 
-// addLibrary has the program that this process starts load the library of this
-// node, after what its user has it load. It returns a line for the user where that
-// is not to be; the program runs all the same.
-func addLibrary() (note string) {
-	how := os.Getenv(varLibrary)
-	if how == "" {
-		return ""
+// addLibraries has the program that this process starts load what it was asked to,
+// after what its user has it load. It returns lines for the user where that is not to
+// be; the program runs all the same.
+func addLibraries() (notes []string) {
+	if dir := makeRecords(profileRoot(), os.Getenv(varProfile), os.Getenv(varNode)); dir != "" {
+		os.Setenv(varRecords, dir)
+		// Before the other one, whose functions it then calls.
+		notes = append(notes, addLibrary(profileLibrary, true, "are not profiled")...)
 	}
+	if how := os.Getenv(varLibrary); how != "" {
+		notes = append(notes, addLibrary(patternLibrary, how == "say", "tell the pacer nothing")...)
+	}
+	return notes
+}
+
+// addLibrary adds one library of this node.
+func addLibrary(name string, say bool, without string) (notes []string) {
 	dir := os.Getenv("MESH_BIN")
 	if dir == "" {
 		dir = os.Getenv(varBin)
 	}
-	path := filepath.Join(dir, patternLibrary)
+	path := filepath.Join(dir, name)
 	if unix.Access(path, unix.R_OK) == nil && !strings.ContainsAny(path, ": ") { // which part names in LD_PRELOAD
 		if before := os.Getenv("LD_PRELOAD"); before != "" {
 			path = before + ":" + path
 		}
 		os.Setenv("LD_PRELOAD", path)
-		return ""
+		return nil
 	}
 	for _, name := range []string{"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"} {
 		if v := os.Getenv(name); v != "" && v != "0" { // one of a node says it
-			return ""
+			return nil
 		}
 	}
-	if how != "say" {
-		return ""
+	if !say {
+		return nil
 	}
-	return fmt.Sprintf("meshrun: node %s has no %s; its ranks run, and tell the pacer nothing", os.Getenv(varNode), path)
+	return []string{fmt.Sprintf("meshrun: node %s has no %s; its ranks run, and %s", os.Getenv(varNode), path, without)}
 }

@@ -339,7 +339,7 @@ func TestAddLibrary(t *testing.T) {
 		t.Setenv(varLibrary, tt.how)
 		t.Setenv("LD_PRELOAD", tt.before)
 		t.Setenv("MPI_LOCALRANKID", tt.local)
-		if note := addLibrary(); note != tt.note || os.Getenv("LD_PRELOAD") != tt.after {
+		if note := strings.Join(addLibraries(), ""); note != tt.note || os.Getenv("LD_PRELOAD") != tt.after {
 			t.Errorf("%+v: note %q, preload %q", tt, note, os.Getenv("LD_PRELOAD"))
 		}
 	}

@@ -45,7 +45,7 @@ func RunRank(args []string) int {
 	if err := prepareRank(); err != nil {
 		return sayRank(label, CodeFailed, err.Error())
 	}
-	if note := addLibrary(); note != "" {
+	for _, note := range addLibraries() {
 		fmt.Fprintln(os.Stderr, note)
 	}
 	path, err := rankProgram(args[0])

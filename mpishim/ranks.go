@@ -169,6 +169,7 @@ func (a *ranksAgent) start(spec startSpec) error {
 			continue
 		}
 		env := append(append(os.Environ(), spec.Env...), ps.Env...)
+		env = append(env, recordsVariable(profileRoot(), env)...)
 		if dir != "" {
 			env = append(env, "PWD="+dir)
 		}

@@ -39,6 +39,7 @@ type options struct {
 	MATB          string   `name:"matb" help:"Most that each node sends to other sites, as 100Mb/s." placeholder:"RATE"`
 	Pattern       string   `help:"How the program communicates, for its nodes' share of links: alltoall, bt, cg, ft, is, lu, mg, sp." placeholder:"NAME"`
 	NoHints       bool     `help:"Have ranks tell the pacer nothing of what they do."`
+	Profile       string   `help:"Record who sends how much to whom, and write a report, its data and drawings to this folder, which is empty or made." placeholder:"DIR"`
 	Verbose       bool     `short:"v" help:"Say what is done, and all that the launcher says."`
 	Program       []string `arg:"" passthrough:"" help:"PROG ARGS… [: -n M PROG2 ARGS…]"`
 }
@@ -49,6 +50,9 @@ func main() {
 	}
 	if len(os.Args) == 2 && os.Args[1] == mpishim.RanksArg {
 		os.Exit(mpishim.RunRanks())
+	}
+	if len(os.Args) > 1 && os.Args[1] == mpishim.ProfileArg {
+		os.Exit(mpishim.RunProfile(os.Args[2:]))
 	}
 	var o options
 	parser := kong.Must(&o, kong.Name("meshrun"), kong.Description("Runs an MPI program across the network."), kong.Vars{"state": api.DefaultState})
@@ -65,7 +69,7 @@ func main() {
 
 // singleDash accepts -wdir and -np, as every mpirun does.
 func singleDash(args []string) []string {
-	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi", "-tag-output": "--tag-output", "-ft": "--ft", "-matb": "--matb", "-pattern": "--pattern", "-no-hints": "--no-hints"}
+	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi", "-tag-output": "--tag-output", "-ft": "--ft", "-matb": "--matb", "-pattern": "--pattern", "-no-hints": "--no-hints", "-profile": "--profile"}
 	out := append([]string(nil), args...)
 	for i, a := range out {
 		if !strings.HasPrefix(a, "-") && (i == 0 || !takesValue(out[i-1])) || a == "--" {
@@ -80,7 +84,7 @@ func singleDash(args []string) []string {
 
 func takesValue(flag string) bool {
 	switch flag {
-	case "-n", "-H", "-x", "--state", "--host", "--mpi", "--export", "--wdir", "--matb", "--pattern":
+	case "-n", "-H", "-x", "--state", "--host", "--mpi", "--export", "--wdir", "--matb", "--pattern", "--profile":
 		return true
 	}
 	return false
@@ -93,6 +97,15 @@ func (o *options) run(ctx context.Context) (int, error) {
 	plan, remote, err := o.plan(before, client)
 	if err != nil {
 		return mpishim.Code(err), err
+	}
+	if o.Profile != "" {
+		made, err := o.prepare(&plan)
+		if err != nil {
+			return mpishim.Code(err), err
+		}
+		if made {
+			defer os.Remove(o.Profile) // if nothing has come of it; what is not empty stays
+		}
 	}
 	if o.Stage {
 		if plan, err = mpishim.Stage(before, plan, remote); err != nil {
@@ -109,10 +122,17 @@ func (o *options) run(ctx context.Context) (int, error) {
 	signals := make(chan os.Signal, 16) // more than the kinds asked for
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	streams := mpishim.Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals}
+	run := mpishim.Run
 	if plan.Launcher.Kind == mpishim.Go {
-		return mpishim.RunGo(ctx, plan, streams, remote)
+		run = func(ctx context.Context, p mpishim.Plan, s mpishim.Streams) (int, error) {
+			return mpishim.RunGo(ctx, p, s, remote)
+		}
 	}
-	return mpishim.Run(ctx, plan, streams)
+	code, err := run(ctx, plan, streams)
+	if o.Profile != "" {
+		o.profile(ctx, client, plan, remote, signals)
+	}
+	return code, err
 }
 
 func (o *options) say(format string, args ...any) {

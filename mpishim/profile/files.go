@@ -11,27 +11,28 @@ import (
 )
 
 // Prepare makes the folder that a profile is to be written to, or takes one that is
-// empty. The error is one line that says what to do.
-func Prepare(dir string) error {
-	err := os.MkdirAll(dir, 0o755)
+// empty; made says which. The error is one line that says what to do.
+func Prepare(dir string) (made bool, err error) {
+	_, missing := os.Stat(dir)
+	err = os.MkdirAll(dir, 0o755)
 	var entries []os.DirEntry
 	if err == nil {
 		entries, err = os.ReadDir(dir)
 	}
 	switch {
 	case errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("profile: %s is no folder; name one that is empty, or is to be made", dir)
+		return false, fmt.Errorf("profile: %s is no folder; name one that is empty, or is to be made", dir)
 	case err != nil:
-		return fmt.Errorf("profile: %s: %w; name a folder that can be made", dir, cause(err))
+		return false, fmt.Errorf("profile: cannot make %s: %w; name a folder that is yours", dir, cause(err))
 	case len(entries) > 0:
-		return fmt.Errorf("profile: %s is not empty; name another folder, or empty it", dir)
+		return false, fmt.Errorf("profile: %s is not empty; name another folder, or empty it", dir)
 	}
 	probe, err := os.CreateTemp(dir, ".probe")
 	if err != nil {
-		return fmt.Errorf("profile: cannot write to %s: %w; name a folder that is yours", dir, cause(err))
+		return false, fmt.Errorf("profile: cannot write to %s: %w; name a folder that is yours", dir, cause(err))
 	}
 	_ = probe.Close()
-	return os.Remove(probe.Name())
+	return errors.Is(missing, fs.ErrNotExist), os.Remove(probe.Name())
 }
 
 // cause is an error without the name of a file.
