@@ -28,6 +28,7 @@ var rooms = []struct {
 	{"dns", []string{"mesh/peer", "dns"}},
 	{"shaper", []string{"mesh/peer"}},
 	{"shaper/share", []string{"mesh/peer"}},
+	{"shaper/estimate", []string{"mesh/peer"}},
 	{"shaper/hint", nil},
 	{"mpishim/profile/record", nil},
 	{"mpishim/profile/traffic", []string{"mpishim/profile/record"}},

@@ -1,0 +1,85 @@
+// Package estimate finds what a site's link carries where nobody has said it, and
+// follows it when it changes, from what the site's nodes send and what arrives at
+// the other end.
+//
+// It exists because few know what their line carries, because lines change (a
+// radio link, a provider's evening), and because a pacer needs the number: too
+// high and the switch overflows as without pacing, too low and the line idles.
+// It is passive: times, counters and messages go in, messages and rates come out.
+// It has no clock, no I/O and no goroutines, so the code that runs is the code
+// that is simulated (sim_test.go). It paces nothing and divides nothing among
+// nodes; shaper and shaper/share do, with the rate found here as what all nodes
+// together may send.
+//
+// # What is measured
+//
+// Bytes, not delays. A receiving node tells each sender now and then how many
+// bytes have come from it, with its own time (a tally). From that the sender
+// knows what was delivered in any span of time, however late the tally itself is:
+// clocks need not agree, the least difference ever seen stands for the way back.
+// Sent bytes are counted where they leave, behind the pacer, so queues of our own
+// are not mistaken for the link's. What is sent and does not arrive either waits
+// in the link's queue or is lost; both mean the same, that the link carries less
+// than it is given. So no time stamps travel with the data, a reader that a busy
+// host runs two milliseconds late spoils a sample by two milliseconds and not by
+// the whole queue, and a queue that others keep full does not hide the link's rate.
+//
+// The nodes of the site report both counters to one of them, the leader: the
+// least ID that is up and answers. It adds them up in slots of 20 ms, runs the
+// Estimator, and tells all the rate. Nothing is sent while nothing is sent to
+// other sites. If a leader goes, the next begins with the rate it heard last.
+//
+// # How it is found
+//
+// The rate found is C, and the pace what all nodes together may send:
+//
+//	start   2.5 times as much each round, while what is sent arrives
+//	cruise  0.97 C
+//	probe   every 1.2 s while at least 0.85 of the pace is used: 1.06 C for 60 to
+//	        140 ms; after a success at once again with more, 1.25, 2, 2.5
+//	drain   after a probe that failed 0.9 C, after an overload 0.8 C, until what
+//	        arrives is no more than what is sent: the link's queue is empty
+//
+// Cruise becomes drain, with C what arrives, when less arrives than is sent: by
+// 8 % for 100 ms, 2 % for 500 ms, or, where sending is too uneven to compare
+// moments, 10 % for a second.
+//
+// # Why it converges
+//
+// Let the link carry R. A drop-tail queue that is not empty delivers R exactly.
+// So whenever the pace is above R for a whole window, what arrives in the window
+// *is* R, whatever the queue did and whatever of it was lost: C is R after one
+// start, one failed probe or one overload, to within the noise of a window (2 ms
+// in 100). If C is above R, cruise (0.97 C) exceeds R from 3 % on and the overload
+// is found; below, the queue that a probe has left is drained faster than R and
+// the window of the drain, which delivers R while the queue lasts, lowers C. If C
+// is below R a probe arrives whole, and C becomes what was sent in it. Successes
+// compound, 1.06 · 1.25 · 2 · 2.5 and on by 2.5, so C is reached from anywhere in
+// logarithmic time.
+//
+// Loss that has nothing to do with queues takes its part of every window alike.
+// It is learned where the queue is known to be empty, at the end of a drain and
+// while little is sent, at most 3 %, and is added to what arrives. More than 3 %
+// counts as overload.
+//
+// Windows with little demand say nothing of R from above, so they lower C only
+// if what was sent did not arrive, and never raise it beyond what was sent.
+//
+// # Why it does no harm
+//
+// A probe puts at most 0.06 C for 140 ms, and at most about 48 kB where that takes
+// more than 60 ms, above R; the drain behind it takes that out. Cruising below C
+// leaves 3 % for what is not counted and for queues to empty by themselves. Where
+// the queue in front of the link is smaller than what a probe adds, the rest of it
+// is lost: 0.06 · 60 ms of 1.2 s, 0.3 %, at worst. The start overshoots by up to
+// 2.5 for a tenth of a second and a round trip, once: the rate found is kept over
+// restarts.
+//
+// Others on the link count as less link. Against TCP that backs off at losses the
+// estimate holds what it has and takes more where a probe arrives whole, that is,
+// while the other backs off; it does not yield to it.
+//
+// Destinations that send no tallies (an older version) are left out of both
+// counters, and where most goes to such ones there is no rate at all: nothing
+// known, nothing paced.
+package estimate

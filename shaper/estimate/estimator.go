@@ -1,0 +1,314 @@
+package estimate
+
+import (
+	"math"
+	"time"
+)
+
+// Slot is the span of time that one sample covers.
+const Slot = 20 * time.Millisecond
+
+// Rates, bits per second: where an Estimator that knows nothing begins, and its
+// bounds.
+const (
+	FirstRate int64 = 10_000_000
+	minRate   int64 = 64_000
+	maxRate   int64 = 1_000_000_000_000
+)
+
+// The pace as a part of what was found.
+const (
+	growth     = 2.5  // start: from round to round
+	cruising   = 0.97 // leaves room for what is not counted
+	drainSmall = 0.9  // after a probe
+	drainLarge = 0.8  // after an overload
+)
+
+// gains are the paces of probes, each after a success of the one before.
+var gains = [...]float64{1.06, 1.12, 1.5, 3}
+
+// Spans, in slots.
+const (
+	visible    = 3  // from a change of the pace until samples show it
+	startRound = 5  // of the start
+	quick      = 3  // shortest window that says anything
+	probeMin   = 5  // of a probe
+	probeMax   = 16 //
+	probeEvery = 45 // between failed probes
+	drainMost  = 50 // a drain ends
+	shortSpan  = 5  // windows of cruise
+	midSpan    = 25
+	longSpan   = 50
+	uneven     = 4 // a long window's deliveries may be early or late by so many
+)
+
+// Thresholds, as parts of what was sent.
+const (
+	shortLoss   = 0.08
+	midLoss     = 0.02
+	longLoss    = 0.10
+	probeBytes  = 48 << 10 // that a probe may add to a queue, unless that is too short to measure
+	packet      = 1500     // bytes, of most
+	busy        = 0.85     // of the pace: the link is wanted
+	enough      = 0.3      // of the pace: a window is worth looking at
+	maxLoss     = 0.03     // not related to queues
+	lossShare   = 0.1      // of a new sample of loss
+	stillDrains = 1.04     // more arrives than is sent
+)
+
+type phase uint8
+
+const (
+	starting phase = iota
+	draining
+	cruise
+	probing // the pace is raised
+	judging // it is back, and samples of the probe are still to come
+)
+
+// Estimator finds the rate of one link from samples of what was sent and what
+// arrived, one each Slot. It is not safe for concurrent use. The zero value is not
+// ready; see NewEstimator.
+type Estimator struct {
+	history
+	phase  phase
+	since  int     // slot in which the phase began
+	drain  float64 // pace of the drain
+	pace   float64 // bits per second, as are these:
+	found  float64 // C; 0: nothing yet
+	sure   int     // slot in which found was last confirmed by a measurement; 0: never
+	loss   float64 // not related to queues
+	gain   int     // successes of probes in a row
+	span   int     // of the probe
+	probed int     // slot in which the last probe ended
+	empty  int     // slot from which a drain has found the queue empty; 0: not yet
+}
+
+// NewEstimator returns an Estimator that begins with a rate found earlier, in bits
+// per second, or, with 0, knows nothing.
+func NewEstimator(known int64) *Estimator {
+	e := &Estimator{}
+	if known <= 0 {
+		e.pace = float64(FirstRate)
+		return e
+	}
+	e.found = bounded(float64(known))
+	e.enter(cruise, e.found*cruising)
+	return e
+}
+
+// Add takes in what was sent and what arrived, in bytes, in one Slot, and how many
+// slots after its sending a byte arrives and is known, when no queue holds it up.
+// More than MaxLag counts as that. Where not all that has arrived may be known,
+// sure is false: such samples count only in long windows.
+func (e *Estimator) Add(sent, got int64, lag int, sure bool) {
+	e.push(float64(sent), float64(got), lag, !sure)
+	switch e.phase {
+	case starting:
+		e.start()
+	case draining:
+		e.drained()
+	case cruise:
+		e.watch()
+	case probing:
+		if e.n >= e.since+e.span {
+			e.phase, e.pace = judging, e.found*cruising
+		}
+	case judging:
+		e.judge()
+	}
+}
+
+// Pace returns what may be sent, bits per second.
+func (e *Estimator) Pace() int64 { return int64(e.pace) }
+
+// Found returns what the link was found to carry, bits per second, and how long ago
+// that was last measured; 0: nothing is found yet, or it was known before and not
+// measured since.
+func (e *Estimator) Found() (bits int64, age time.Duration) {
+	if e.sure == 0 {
+		return int64(e.found), 0
+	}
+	return int64(e.found), time.Duration(e.n-e.sure+1) * Slot
+}
+
+// enter begins a phase.
+func (e *Estimator) enter(p phase, pace float64) {
+	e.phase, e.since, e.pace, e.empty = p, e.n, bounded(pace), 0
+}
+
+func bounded(r float64) float64 { return min(max(r, float64(minRate)), float64(maxRate)) }
+
+// background is the loss not related to queues.
+func (e *Estimator) background() float64 { return min(e.loss, maxLoss) }
+
+// carried turns what arrived into what the link took.
+func (e *Estimator) carried(got float64) float64 { return got / (1 - e.background()) }
+
+// learn sets what was found, from a measurement.
+func (e *Estimator) learn(rate float64) { e.found, e.sure = bounded(rate), e.n }
+
+// misses reports whether a part of what was sent in a window, and more than
+// chance takes, did not arrive.
+func (e *Estimator) misses(w window, part float64) bool {
+	lost := w.sent - e.carried(w.got)
+	bytes := float64(w.span) * Slot.Seconds() / 8
+	chance := 4*packet + 3*packet*math.Sqrt(e.background()*w.sent*bytes/packet)
+	return lost > part*w.sent && lost*bytes > chance
+}
+
+// start raises the pace while what is sent arrives.
+func (e *Estimator) start() {
+	from := e.since + visible
+	if w := e.last(quick + 1); w.from >= from && w.sent > enough*e.pace && e.misses(w, 0.25) && e.steady(w) {
+		e.overload(w)
+		return
+	}
+	w, ok := e.window(from, startRound)
+	switch {
+	case !ok:
+	case w.sent < busy*e.pace:
+		e.since++ // no demand: look at the next window
+		if w.sent > enough*e.pace && e.steady(w) && e.misses(w, shortLoss) {
+			e.overload(w)
+		}
+	case e.misses(w, shortLoss):
+		e.overload(w)
+	default:
+		e.learn(w.sent)
+		e.enter(starting, growth*w.sent)
+	}
+}
+
+// overload takes what arrived in a window for the link's rate.
+func (e *Estimator) overload(w window) {
+	got := w.got
+	if q := e.last(quick); q.sent > enough*e.pace && q.got < 0.8*got {
+		got = q.got // the link became slower within the window
+	}
+	e.learn(e.carried(got))
+	e.gain = 0
+	e.drain = drainLarge
+	e.enter(draining, e.found*drainLarge)
+}
+
+// drained waits until no more arrives than is sent, and then a moment more, to
+// learn the loss. What arrives while the queue lasts is the link's rate.
+func (e *Estimator) drained() {
+	w := e.last(quick)
+	if w.from < e.since+visible {
+		return
+	}
+	wanted := w.sent > 0.5*e.pace
+	switch {
+	case e.empty == 0 && wanted && w.got > stillDrains*w.sent && e.n < e.since+drainMost:
+		if r := e.carried(w.got); r < 1.1*e.found {
+			e.learn(e.found + (r-e.found)/4)
+			e.pace = bounded(e.found * e.drain)
+		}
+		return
+	case e.empty == 0:
+		e.empty = w.from + w.span
+	}
+	if w = e.last(shortSpan); wanted && w.from < e.empty {
+		return
+	}
+	if e.steady(w) && e.misses(w, shortLoss) { // it has become slower meanwhile
+		e.overload(w)
+		return
+	}
+	e.note(w)
+	e.probed = e.n
+	if e.drain == drainLarge {
+		e.probed -= probeEvery * 2 / 3 // what was measured in a flood may be a little wrong
+	}
+	e.enter(cruise, e.found*cruising)
+}
+
+// note learns the loss from a window in which no queue can have grown.
+func (e *Estimator) note(w window) {
+	if w.sent > 0.2*e.pace && e.steady(w) {
+		e.loss = max(e.loss+lossShare*(min(1-w.got/w.sent, 2*maxLoss)-e.loss), 0)
+	}
+}
+
+// watch looks for overload, and for the time to probe.
+func (e *Estimator) watch() {
+	// Samples of before show a higher pace, which was judged.
+	clear := e.since + visible
+	if w := e.last(shortSpan); w.from >= clear && e.steady(w) && w.sent > enough*e.pace {
+		if e.misses(w, shortLoss) {
+			e.overload(w)
+			return
+		}
+	}
+	if w := e.last(midSpan); w.from >= clear && e.steady(w) && w.sent > enough*e.pace {
+		if e.misses(w, midLoss) {
+			e.overload(w)
+			return
+		}
+		if e.n%midSpan == 0 {
+			e.note(w)
+		}
+	}
+	if w := e.last(longSpan); w.from >= clear && w.sent > 0.2*e.pace && e.swallowed(w) {
+		w.got = e.peak(w.from, longSpan, shortSpan)
+		if w.got < e.found {
+			e.overload(w)
+			return
+		}
+	}
+	w := e.last(2 * shortSpan)
+	if e.n < e.probed+probeEvery || w.from < clear || w.sent < busy*e.pace || !e.steady(w) {
+		return
+	}
+	e.probe()
+}
+
+// probe raises the pace for a moment.
+func (e *Estimator) probe() {
+	gain := gains[min(e.gain, len(gains)-1)]
+	perSlot := (gain - cruising) * e.found / 8 * Slot.Seconds()
+	e.span = int(min(max(math.Ceil(probeBytes/perSlot), probeMin), probeMax))
+	if e.gain > 0 {
+		e.span = probeMin
+	}
+	e.enter(probing, gain*e.found)
+}
+
+// judge looks at what has become of a probe.
+func (e *Estimator) judge() {
+	w, ok := e.window(e.since+visible+1, e.span-2) // not the first and last, in which not all know
+	if !ok {
+		return
+	}
+	e.probed = e.n
+	took := min(e.carried(w.got), w.sent)
+	more := w.sent - e.found // that the probe has sent
+	switch {
+	case more < 0.01*e.found || e.vague(w): // the demand has gone, or nobody knows
+		e.gain = 0
+		if e.misses(w, shortLoss) && w.sent > enough*e.pace && e.steady(w) {
+			e.overload(w)
+			return
+		}
+		e.enter(cruise, e.found*cruising)
+	case took-e.found > more/2:
+		e.learn(took)
+		e.gain++
+		e.probe()
+	default:
+		small := e.gain == 0
+		e.gain = 0
+		if took > e.found || took < (1-shortLoss)*e.found {
+			e.learn(took)
+		} else {
+			e.learn(e.found + (took-e.found)/4)
+		}
+		e.drain = drainLarge
+		if small {
+			e.drain = drainSmall
+		}
+		e.enter(draining, e.found*e.drain)
+	}
+}
