@@ -24,7 +24,9 @@ type Endpoint struct {
 
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64
-	rxBytes   atomic.Int64  // inside the overlay; counted where packets are paced
+	rxBytes   atomic.Int64  // inside the overlay; counted where packets are paced, as is this:
+	rxWire    atomic.Int64  // on the wire, as txWire counts
+	rtt       atomic.Int64  // of the path, ns; 0: not measured
 	noPath    atomic.Uint64 // packets dropped for want of a path
 
 	mu   sync.Mutex // guards held
@@ -86,6 +88,18 @@ func (e *Endpoint) hold(now time.Time, bufs [][]byte) *peer.Path {
 	}
 	return nil
 }
+
+// txWire is how many bytes have left: sealed, with the headers of IPv4, whatever the
+// path, so that the other end comes to the same.
+func (e *Endpoint) txWire() int64 {
+	return int64(e.txBytes.Load() + overheadIPv4*e.txPackets.Load())
+}
+
+// sealing is what WireGuard adds to a packet that it has padded to a multiple of 16.
+const sealing = 32
+
+// wireSize is what a packet that has arrived took on the wire, as txWire counts.
+func wireSize(n int) int64 { return int64((n+15)&^15 + sealing + overheadIPv4) }
 
 // use sets the path, nil for none, and sends by it what was held.
 func (e *Endpoint) use(now time.Time, p *peer.Path) {

@@ -113,6 +113,7 @@ func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
 			}
 			if ok && ep != nil && ep.flow != nil {
 				ep.rxBytes.Add(int64(len(b) - offset))
+				ep.rxWire.Add(wireSize(len(b) - offset))
 			}
 		}
 	}

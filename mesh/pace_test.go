@@ -280,6 +280,11 @@ func TestPaced(t *testing.T) {
 	if want := int64(20 + len("back")); got != want {
 		t.Errorf("a has counted %d bytes, want %d", got, want)
 	}
+	a.Traffic(func(x peer.Traffic) {
+		if x.ID != nb.ID || x.Received != wireSize(20+len("back")) || x.Sent < 8*wireSize(20+1) || x.RTT <= 0 {
+			t.Errorf("a tells of %+v", x)
+		}
+	})
 
 	p.hold()
 	send("too late")

@@ -101,6 +101,9 @@ func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
 	if p.ask != 0 {
 		m.sendPong(r, c, p.ask, 0)
 	}
+	if c == r.paths.current {
+		r.ep.rtt.Store(int64(c.rtt.smoothed))
+	}
 	m.watchDirect(r, c)
 	m.serve(now, r)
 }

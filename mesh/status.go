@@ -171,3 +171,14 @@ func (m *Mesh) Received(yield func(from peer.ID, bytes int64)) {
 		return true
 	})
 }
+
+// Traffic tells of every node that is paced what has passed to and from it since it
+// was last configured.
+func (m *Mesh) Traffic(yield func(peer.Traffic)) {
+	m.bind.endpoints.Range(func(_, v any) bool {
+		if e := v.(*Endpoint); e.flow != nil {
+			yield(peer.Traffic{ID: e.id, Sent: e.txWire(), Received: e.rxWire.Load(), RTT: time.Duration(e.rtt.Load())})
+		}
+		return true
+	})
+}

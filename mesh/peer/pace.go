@@ -1,5 +1,7 @@
 package peer
 
+import "time"
+
 // Pacer spaces what a node sends to other sites. Packets pass it twice: before
 // they are sealed, where they may have to wait in a queue, and after.
 type Pacer interface {
@@ -25,4 +27,13 @@ type Flow interface {
 	SetOverhead(bytes int)
 	// Close drops what waits. Afterwards nothing is sent.
 	Close()
+}
+
+// Traffic is what has passed to and from a node, in bytes on the wire as they would
+// be over IPv4 without a relay: both ends of a path count the same. Counters begin
+// anew when the node is forgotten and found again.
+type Traffic struct {
+	ID             ID
+	Sent, Received int64
+	RTT            time.Duration // of the path, queues on it included; 0: not measured
 }

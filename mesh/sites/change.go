@@ -7,8 +7,8 @@ import (
 	"github.com/meshmpi/meshmpi/internal/rate"
 )
 
-// WithSite returns l with a site's uplink and downlink set. What is 0 stays as it
-// was.
+// WithSite returns l with a site's uplink and downlink set, to rates or to Measured.
+// What is 0 stays as it was.
 func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
 	if up == 0 && down == 0 {
 		return l, fmt.Errorf("sites: neither uplink nor downlink of site %.64q is given", site)
@@ -20,12 +20,28 @@ func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
 	}
 	s := &next.Sites[i]
 	if up != 0 {
-		s.Up = up
+		s.Up, s.MeasureUp = split(up)
 	}
 	if down != 0 {
-		s.Down = down
+		s.Down, s.MeasureDown = split(down)
 	}
 	return next.checked(l)
+}
+
+// split tells a rate from Measured.
+func split(r int64) (rate int64, measured bool) {
+	if r == Measured {
+		return 0, true
+	}
+	return r, false
+}
+
+// join is split backwards.
+func join(rate int64, measured bool) int64 {
+	if measured {
+		return Measured
+	}
+	return rate
 }
 
 // WithoutSite returns l without a site's uplink and downlink.
@@ -39,7 +55,8 @@ func (l Limits) WithoutSite(site string) (Limits, error) {
 	return next, nil
 }
 
-// WithPair returns l with the limit of the way between two sites set.
+// WithPair returns l with the limit of the way between two sites set, to a rate or
+// to Measured.
 func (l Limits) WithPair(a, b string, r int64) (Limits, error) {
 	switch {
 	case a == b:
@@ -47,7 +64,8 @@ func (l Limits) WithPair(a, b string, r int64) (Limits, error) {
 	case r == 0:
 		return l, fmt.Errorf("sites: no bandwidth is given between sites %.64q and %.64q", a, b)
 	}
-	next, p := l.clone(), pair(a, b, r)
+	next, p := l.clone(), pair(a, b, 0)
+	p.Rate, p.Measure = split(r)
 	i, ok := slices.BinarySearchFunc(next.Pairs, p, comparePairs)
 	if !ok {
 		next.Pairs = slices.Insert(next.Pairs, i, p)
@@ -83,18 +101,31 @@ func (l Limits) checked(before Limits) (Limits, error) {
 // Change is one limit that has become another.
 type Change struct {
 	What     string // "site alpha's uplink"
-	From, To int64
+	From, To int64  // perhaps Measured
 }
 
 // String says it in a line.
 func (c Change) String() string {
 	switch {
+	case c.To == Measured:
+		return c.What + " is limited to what is measured" + c.before()
+	case c.From == Measured && c.To == 0:
+		return c.What + " is no longer measured and limited"
+	case c.From == Measured:
+		return fmt.Sprintf("%s is limited to %s, before to what was measured", c.What, rate.Format(c.To))
 	case c.From == 0:
 		return fmt.Sprintf("%s is limited to %s", c.What, rate.Format(c.To))
 	case c.To == 0:
 		return fmt.Sprintf("%s is no longer limited; it was to %s", c.What, rate.Format(c.From))
 	}
 	return fmt.Sprintf("%s is limited to %s, before to %s", c.What, rate.Format(c.To), rate.Format(c.From))
+}
+
+func (c Change) before() string {
+	if c.From == 0 {
+		return ""
+	}
+	return ", before to " + rate.Format(c.From)
 }
 
 // Changes lists what differs from before to after, sites first, by name.
@@ -106,15 +137,19 @@ func Changes(before, after Limits) []Change {
 		}
 	}
 	for _, s := range union(before.Sites, after.Sites, compareSites) {
-		oldUp, oldDown := before.Of(s.Name)
-		up, down := after.Of(s.Name)
-		note("site "+s.Name+"'s uplink", oldUp, up)
-		note("site "+s.Name+"'s downlink", oldDown, down)
+		old, now := before.site(s.Name), after.site(s.Name)
+		note("site "+s.Name+"'s uplink", join(old.Up, old.MeasureUp), join(now.Up, now.MeasureUp))
+		note("site "+s.Name+"'s downlink", join(old.Down, old.MeasureDown), join(now.Down, now.MeasureDown))
 	}
 	for _, p := range union(before.Pairs, after.Pairs, comparePairs) {
-		note("the link between sites "+p.A+" and "+p.B, before.Pair(p.A, p.B), after.Pair(p.A, p.B))
+		note("the link between sites "+p.A+" and "+p.B, waySet(before, p), waySet(after, p))
 	}
 	return list
+}
+
+func waySet(l Limits, p Pair) int64 {
+	w := l.way(p.A, p.B)
+	return join(w.Rate, w.Measure)
 }
 
 // union returns the elements of two ordered lists in order, each once.

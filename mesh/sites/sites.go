@@ -4,7 +4,8 @@
 // remember, and what pacing asks.
 //
 // It is data and look-ups: it keeps no file, speaks to nobody, measures nothing
-// and paces nothing. Rates are bits per second, 0: not declared.
+// and paces nothing. Rates are bits per second, 0: not declared. Of a link may also
+// be declared that nobody knows what it carries and that nodes are to measure it.
 package sites
 
 import (
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,6 +28,10 @@ const (
 	MaxPairs = 2048
 	MaxText  = 1 << 20 // bytes of JSON
 )
+
+// Measured is what stands for a rate, where rates are set and told, of a link that
+// is to be measured.
+const Measured int64 = math.MinInt64
 
 // maxVersion is the largest number that every reader of JSON keeps exact.
 const maxVersion = 1 << 53
@@ -45,6 +51,9 @@ type Site struct {
 	Name string `json:"site"`
 	Up   int64  `json:"up,omitempty"`   // from the site to others
 	Down int64  `json:"down,omitempty"` // from others to the site
+
+	MeasureUp   bool `json:"measure_up,omitempty"` // Up is to be measured, and 0
+	MeasureDown bool `json:"measure_down,omitempty"`
 }
 
 // Pair is what the way between two sites carries, in either direction.
@@ -52,6 +61,8 @@ type Pair struct {
 	A    string `json:"a"` // A < B
 	B    string `json:"b"`
 	Rate int64  `json:"rate"`
+
+	Measure bool `json:"measure,omitempty"` // Rate is to be measured, and 0
 }
 
 // Parse reads Limits from JSON and checks all of it. Fields that it does not know
@@ -65,8 +76,8 @@ func Parse(b []byte) (Limits, error) {
 	if err := json.Unmarshal(b, &l); err != nil { // whose text quotes what it does not like, however long
 		return Limits{}, fmt.Errorf("sites: %.200s", err)
 	}
-	l.Sites = slices.DeleteFunc(l.Sites, func(s Site) bool { return s.Up == 0 && s.Down == 0 })
-	l.Pairs = slices.DeleteFunc(l.Pairs, func(p Pair) bool { return p.Rate == 0 })
+	l.Sites = slices.DeleteFunc(l.Sites, func(s Site) bool { return s == Site{Name: s.Name} })
+	l.Pairs = slices.DeleteFunc(l.Pairs, func(p Pair) bool { return p.Rate == 0 && !p.Measure })
 	return l.checked(Limits{})
 }
 
@@ -86,6 +97,9 @@ func (l Limits) Check() error {
 		if err := check(s.Up, s.Down, s.Name); err != nil {
 			return err
 		}
+		if s.MeasureUp && s.Up != 0 || s.MeasureDown && s.Down != 0 {
+			return fmt.Errorf("sites: a link of site %s is both declared and to be measured", s.Name)
+		}
 	}
 	for _, p := range l.Pairs {
 		if p.A >= p.B {
@@ -93,6 +107,9 @@ func (l Limits) Check() error {
 		}
 		if err := check(p.Rate, 0, p.A, p.B); err != nil {
 			return err
+		}
+		if p.Measure && p.Rate != 0 {
+			return fmt.Errorf("sites: the link between sites %s and %s is both declared and to be measured", p.A, p.B)
 		}
 	}
 	return nil
@@ -127,20 +144,28 @@ func comparePairs(a, b Pair) int {
 	return cmp.Or(strings.Compare(a.A, b.A), strings.Compare(a.B, b.B))
 }
 
-// Of returns what is declared of a site's own link.
+// Of returns what is declared of a site's own link; what is to be measured is 0.
 func (l Limits) Of(site string) (up, down int64) {
-	if i, ok := slices.BinarySearchFunc(l.Sites, Site{Name: site}, compareSites); ok {
-		return l.Sites[i].Up, l.Sites[i].Down
-	}
-	return 0, 0
+	s := l.site(site)
+	return s.Up, s.Down
 }
 
-// Pair returns what is declared of the way between two sites, named in any order.
-func (l Limits) Pair(a, b string) int64 {
-	if i, ok := slices.BinarySearchFunc(l.Pairs, pair(a, b, 0), comparePairs); ok {
-		return l.Pairs[i].Rate
+func (l Limits) site(name string) Site {
+	if i, ok := slices.BinarySearchFunc(l.Sites, Site{Name: name}, compareSites); ok {
+		return l.Sites[i]
 	}
-	return 0
+	return Site{}
+}
+
+// Pair returns what is declared of the way between two sites, named in any order;
+// what is to be measured is 0.
+func (l Limits) Pair(a, b string) int64 { return l.way(a, b).Rate }
+
+func (l Limits) way(a, b string) Pair {
+	if i, ok := slices.BinarySearchFunc(l.Pairs, pair(a, b, 0), comparePairs); ok {
+		return l.Pairs[i]
+	}
+	return Pair{}
 }
 
 // Between returns the limit of what goes from one site to another: the least of
@@ -162,4 +187,4 @@ func (l Limits) Between(from, to string) int64 {
 }
 
 // pair puts the names in order.
-func pair(a, b string, r int64) Pair { return Pair{min(a, b), max(a, b), r} }
+func pair(a, b string, r int64) Pair { return Pair{A: min(a, b), B: max(a, b), Rate: r} }

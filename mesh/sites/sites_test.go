@@ -78,6 +78,12 @@ func TestWith(t *testing.T) {
 			[]string{"the link between sites alpha and beta is limited to 1Gb/s, before to 80Mb/s"}},
 		{"no pair", func(l Limits) (Limits, error) { return l.WithoutPair("beta", "alpha") }, "",
 			[]string{"the link between sites alpha and beta is no longer limited; it was to 80Mb/s"}},
+		{"measured", func(l Limits) (Limits, error) { return l.WithSite("alpha", Measured, 0) }, "",
+			[]string{"site alpha's uplink is limited to what is measured, before to 100Mb/s"}},
+		{"measured, both ways", func(l Limits) (Limits, error) { return l.WithSite("new", Measured, Measured) }, "",
+			[]string{"site new's uplink is limited to what is measured", "site new's downlink is limited to what is measured"}},
+		{"a measured pair", func(l Limits) (Limits, error) { return l.WithPair("c", "b", Measured) }, "",
+			[]string{"the link between sites b and c is limited to what is measured"}},
 		{"nothing", func(l Limits) (Limits, error) { return l.WithSite("alpha", 0, 0) }, "neither", nil},
 		{"no rate", func(l Limits) (Limits, error) { return l.WithPair("a", "b", 0) }, "no bandwidth", nil},
 		{"bad name", func(l Limits) (Limits, error) { return l.WithSite("A b", 1e6, 0) }, `"A b"`, nil},
@@ -122,6 +128,7 @@ func TestParse(t *testing.T) {
 	for _, bad := range []string{
 		"", "[]", `{"version":-1}`, `{"version":9007199254740993}`, `{"sites":[{"site":"b","up":1000000},{"site":"a","up":1000000}]}`,
 		`{"sites":[{"site":"a","up":1000000},{"site":"a","up":2000000}]}`, `{"sites":[{"site":"A","up":1000000}]}`, `{"sites":[{"site":"a","up":1}]}`,
+		`{"sites":[{"site":"a","up":1000000,"measure_up":true}]}`, `{"sites":[{"measure_down":true}]}`, `{"pairs":[{"a":"a","b":"b","rate":1000000,"measure":true}]}`,
 		`{"sites":[{"up":1000000}]}`, `{"sites":[{"site":"a","up":-1}]}`, `{"sites":[{"site":"a","up":1.5}]}`, `{"pairs":[{"a":"b","b":"a","rate":1000000}]}`,
 		`{"pairs":[{"a":"a","b":"a","rate":1000000}]}`, `{"pairs":[{"a":"a","b":"b","rate":1000000},{"a":"a","b":"b","rate":2000000}]}`,
 		`{"pairs":[{"a":"a","b":"\n","rate":1000000}]}`, `{"version":1` + strings.Repeat(" ", MaxText) + `}`, `{"version":` + strings.Repeat("9", 5000) + `}`,
@@ -138,10 +145,10 @@ func full() Limits {
 	l := Limits{Version: maxVersion}
 	name := func(i int) string { return fmt.Sprintf("%063d", i) }
 	for i := range MaxSites {
-		l.Sites = append(l.Sites, Site{name(i), rate.Max, rate.Max})
+		l.Sites = append(l.Sites, Site{Name: name(i), Up: rate.Max, Down: rate.Max})
 	}
 	for i := range MaxPairs {
-		l.Pairs = append(l.Pairs, Pair{name(i), name(i + 1), rate.Max})
+		l.Pairs = append(l.Pairs, Pair{A: name(i), B: name(i + 1), Rate: rate.Max})
 	}
 	return l
 }
@@ -179,6 +186,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte(`{"version":1,"sites":[{"site":"a","lan":1}],"pairs":[{}]}`))
+	f.Add([]byte(`{"version":1,"sites":[{"site":"a","measure_up":true}],"pairs":[{"a":"a","b":"b","measure":true}]}`))
 	f.Add([]byte(`{"sites":[{"site":"b","up":1e9}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := Parse(b)
