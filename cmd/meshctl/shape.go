@@ -54,6 +54,14 @@ func printShape(p *printer, r api.ShapeReply) {
 	if r.Uplink > 0 {
 		p.line("to all sites together this node may send %s", rate.Format(r.Uplink))
 	}
+	if r.Measured != nil {
+		p.line("the site's uplink carries %s", foundText(r.Measured))
+	}
+	for _, l := range r.Links {
+		if l.Found != nil {
+			p.line("the way to site %s carries %s", l.Site, foundText(l.Found))
+		}
+	}
 	p.line("")
 	p.row("SITE", "ALL NODES", "SHARE", "RATE", "BECAUSE", "WAITING", "SENT", "MARKED", "DROPPED")
 	for _, l := range r.Links {

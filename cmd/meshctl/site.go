@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/meshmpi/meshmpi/internal/cli"
 	"github.com/meshmpi/meshmpi/internal/node/api"
@@ -27,6 +28,28 @@ func (b *bits) UnmarshalText(text []byte) error {
 	return err
 }
 
+// limit is a rate on the command line, or "measured".
+type limit struct {
+	bits
+	measured bool
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *limit) UnmarshalText(text []byte) error {
+	if string(text) == "measured" {
+		*l = limit{measured: true}
+		return nil
+	}
+	*l = limit{}
+	if err := l.bits.UnmarshalText(text); err != nil {
+		return fmt.Errorf("%w, or measured", err)
+	}
+	return nil
+}
+
+// given reports whether it was on the command line.
+func (l limit) given() bool { return l != limit{} }
+
 type siteListCmd struct{}
 
 func (c *siteListCmd) Run(d *deps) error {
@@ -39,20 +62,22 @@ func (c *siteListCmd) Run(d *deps) error {
 
 type siteSetCmd struct {
 	Site  string `arg:"" help:"The site."`
-	Up    bits   `placeholder:"RATE" help:"What it can send to others: 100Mb/s, 2.5G, 12.5MB/s."`
-	Down  bits   `placeholder:"RATE" help:"What it can receive from others."`
+	Up    limit  `placeholder:"RATE" help:"What it can send to others: 100Mb/s, 2.5G, 12.5MB/s, or measured: its nodes are to find it."`
+	Down  limit  `placeholder:"RATE" help:"What it can receive from others, or measured: nodes that send there are to find it."`
 	Clear bool   `help:"Take both back."`
 }
 
 func (c *siteSetCmd) Run(d *deps) error {
-	given := c.Up != 0 || c.Down != 0
+	given := c.Up.given() || c.Down.given()
 	switch {
 	case c.Clear && given:
 		return cli.Usage(errors.New("--clear takes uplink and downlink back; give it without --up and --down"))
 	case !c.Clear && !given:
 		return cli.Usage(errors.New("give --up RATE, --down RATE or both, such as --up 100Mb/s, or --clear"))
 	}
-	r, err := d.client.SetSite(d.ctx, api.SiteRequest{Site: c.Site, Up: int64(c.Up), Down: int64(c.Down), Clear: c.Clear})
+	r, err := d.client.SetSite(d.ctx, api.SiteRequest{
+		Site: c.Site, Up: int64(c.Up.bits), Down: int64(c.Down.bits), MeasureUp: c.Up.measured, MeasureDown: c.Down.measured, Clear: c.Clear,
+	})
 	if err != nil {
 		return err
 	}
@@ -62,7 +87,7 @@ func (c *siteSetCmd) Run(d *deps) error {
 type siteLinkCmd struct {
 	A         string `arg:"" help:"A site."`
 	B         string `arg:"" help:"Another."`
-	Bandwidth bits   `placeholder:"RATE" help:"What it carries in either direction: 100Mb/s, 2.5G, 12.5MB/s."`
+	Bandwidth limit  `placeholder:"RATE" help:"What it carries in either direction: 100Mb/s, 2.5G, 12.5MB/s, or measured: both sites are to find it."`
 	Clear     bool   `help:"Take it back."`
 }
 
@@ -70,12 +95,12 @@ func (c *siteLinkCmd) Run(d *deps) error {
 	switch {
 	case c.A == c.B:
 		return cli.Usage(fmt.Errorf("a link is between two sites, not from %q to itself", c.A))
-	case c.Clear && c.Bandwidth != 0:
+	case c.Clear && c.Bandwidth.given():
 		return cli.Usage(errors.New("--clear takes the limit back; give it without --bandwidth"))
-	case !c.Clear && c.Bandwidth == 0:
+	case !c.Clear && !c.Bandwidth.given():
 		return cli.Usage(errors.New("give --bandwidth RATE, such as --bandwidth 100Mb/s, or --clear"))
 	}
-	r, err := d.client.SetLink(d.ctx, api.LinkRequest{A: c.A, B: c.B, Bandwidth: int64(c.Bandwidth), Clear: c.Clear})
+	r, err := d.client.SetLink(d.ctx, api.LinkRequest{A: c.A, B: c.B, Bandwidth: int64(c.Bandwidth.bits), Measure: c.Bandwidth.measured, Clear: c.Clear})
 	if err != nil {
 		return err
 	}
@@ -100,7 +125,7 @@ func printSites(p *printer, r api.SitesReply, wanted func(api.SiteStatus) bool) 
 	p.row("SITE", "NODES UP", "UPLINK", "DOWNLINK", "LINKS")
 	for _, s := range r.Sites {
 		if wanted(s) {
-			p.row(s.Site, fmt.Sprintf("%d/%d", s.NodesUp, s.Nodes), rateCell(s.Up), rateCell(s.Down), linksCell(r.Links, s.Site))
+			p.row(s.Site, fmt.Sprintf("%d/%d", s.NodesUp, s.Nodes), limitCell(s.Up, s.MeasureUp, s.Found), limitCell(s.Down, s.MeasureDown, nil), linksCell(r.Links, s.Site))
 		}
 	}
 }
@@ -111,15 +136,39 @@ func linksCell(links []api.LinkStatus, site string) string {
 	for _, l := range links {
 		switch site {
 		case l.A:
-			list = append(list, l.B+" "+rate.Format(l.Bandwidth))
+			list = append(list, l.B+" "+limitCell(l.Bandwidth, l.Measure, l.Found))
 		case l.B:
-			list = append(list, l.A+" "+rate.Format(l.Bandwidth))
+			list = append(list, l.A+" "+limitCell(l.Bandwidth, l.Measure, l.Found))
 		}
 	}
 	if list == nil {
 		return "-"
 	}
 	return strings.Join(list, ", ")
+}
+
+// limitCell tells a limit, or what was found where it is measured.
+func limitCell(bits int64, measured bool, found *api.Found) string {
+	switch {
+	case !measured:
+		return rateCell(bits)
+	case found == nil:
+		return "measured"
+	}
+	return foundText(found)
+}
+
+// foundText tells a rate that was found, in three digits, and when.
+func foundText(f *api.Found) string {
+	step := int64(1)
+	for r := f.Rate; r >= 1000; r /= 10 {
+		step *= 10
+	}
+	text := rate.Format((f.Rate + step/2) / step * step)
+	if f.Age < 0 {
+		return text + " measured earlier"
+	}
+	return fmt.Sprintf("%s measured %v ago", text, (time.Duration(f.Age) * time.Millisecond).Round(time.Second))
 }
 
 func rateCell(bits int64) string {

@@ -25,8 +25,11 @@ type limits struct {
 	// is set before anything runs.
 	changed func()
 
-	taking sync.Mutex // held while a set is taken
-	now    atomic.Pointer[sites.Limits]
+	taking sync.Mutex // held while a set is taken; guards from and found
+	from   string
+	found  map[string]int64
+	now    atomic.Pointer[sites.Limits] // as said
+	filled atomic.Pointer[sites.Limits] // with what has been found in the place of what is to be measured
 }
 
 // all returns everything that is said. It is the reader's to read only.
@@ -37,20 +40,54 @@ func (l *limits) all() sites.Limits {
 	return sites.Limits{}
 }
 
+// held returns what is said, with what this site's nodes have found. It is the
+// reader's to read only.
+func (l *limits) held() sites.Limits {
+	if p := l.filled.Load(); p != nil {
+		return *p
+	}
+	return l.all()
+}
+
 // of returns what a site's own link carries.
-func (l *limits) of(site string) (up, down int64) { return l.all().Of(site) }
+func (l *limits) of(site string) (up, down int64) { return l.held().Of(site) }
 
 // pair returns what the way between two sites carries, named in any order.
-func (l *limits) pair(a, b string) int64 { return l.all().Pair(a, b) }
+func (l *limits) pair(a, b string) int64 { return l.held().Pair(a, b) }
+
+// toMeasure returns what the nodes of a site are to measure; see sites.Limits.
+func (l *limits) toMeasure(from string) []string { return l.all().ToMeasure(from) }
+
+// measures reports whether something on the way from one site to another is to be
+// measured.
+func (l *limits) measures(from, to string) bool { return l.all().Measures(from, to) }
+
+// measured takes in what may be sent from this site to each that toMeasure names,
+// in the place of limits that nobody has said.
+func (l *limits) measured(from string, found map[string]int64) {
+	l.taking.Lock()
+	defer l.taking.Unlock()
+	l.from, l.found = from, found
+	l.fill()
+	if l.changed != nil {
+		l.changed()
+	}
+}
+
+// fill is called with taking held.
+func (l *limits) fill() {
+	f := l.all().Filled(l.from, func(to string) int64 { return l.found[to] })
+	l.filled.Store(&f)
+}
 
 // between returns the limit of what goes from site a to site b: the least of a's
 // uplink, b's downlink and the pair's; 0: unlimited.
-func (l *limits) between(a, b string) int64 { return l.all().Between(a, b) }
+func (l *limits) between(a, b string) int64 { return l.held().Between(a, b) }
 
 // bandwidth returns what a program may take for the bandwidth of a site's link: the
 // site's uplink, else the least limit of what goes to another site; 0: none is said.
 func (l *limits) bandwidth(site string) (bits int64) {
-	all := l.all()
+	all := l.held()
 	if up, _ := all.Of(site); up > 0 {
 		return up
 	}
@@ -82,6 +119,7 @@ func (l *limits) take(next sites.Limits) (changes []sites.Change, newer bool) {
 		return nil, false
 	}
 	l.now.Store(&next)
+	l.fill()
 	if changes = sites.Changes(before, next); len(changes) > 0 && l.changed != nil {
 		l.changed()
 	}

@@ -86,6 +86,7 @@ func (d *daemon) startPacing() error {
 	d.shares = newLiveShares(shareConfig{
 		self: d.id.self, conn: conn, port: SharesPort, limits: &d.limits, dir: d.dir, log: d.log,
 		demand: p.demand, received: p.received, onRate: p.lent,
+		measure: measureConfig{traffic: p.traffic, known: d.loadMeasured(), found: p.measured, save: d.saveMeasured},
 	})
 	d.onClose("the live shares' port", once(conn))
 	return nil
@@ -118,6 +119,16 @@ func (p *pacing) received(yield func(from peer.ID, bytes int64)) {
 	}
 }
 
+// traffic tells them what passes to and from each node of another site.
+func (p *pacing) traffic(yield func(peer.Traffic)) {
+	if p.d.mesh != nil {
+		p.d.mesh.Traffic(yield)
+	}
+}
+
+// measured is called when what may be sent on links that are measured has changed.
+func (p *pacing) measured(rates map[string]int64) { p.d.limits.measured(p.d.id.self.Site, rates) }
+
 // lent is called when the live shares have changed.
 func (p *pacing) lent(site string, bits int64) {
 	p.mu.Lock()
@@ -133,7 +144,7 @@ func (p *pacing) Flow(n peer.Node, send func(pkts [][]byte)) peer.Flow {
 	}
 	l := p.link(n.Site, func(*pacedLink) {})
 	p.changed()
-	return l.Flow(n.ID, send)
+	return noticesFirst{l.Flow(n.ID, send)}
 }
 
 // link returns the link to a site, made at first use, after do.

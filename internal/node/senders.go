@@ -100,12 +100,7 @@ func (s *liveShares) lookAtInflow(now time.Time) time.Time {
 	if now.Before(f.next) {
 		return f.next
 	}
-	arrivals := f.sample(now, s.cfg.received, func(id peer.ID) string {
-		if r, ok := s.cfg.dir.ByID(id); ok && r.Node.Site != s.cfg.self.Site {
-			return r.Node.Site
-		}
-		return ""
-	})
+	arrivals := f.sample(now, s.cfg.received, s.siteOf)
 	if len(arrivals) > 0 || f.busy {
 		s.m.Arriving(s.now(), arrivals)
 	}

@@ -36,6 +36,7 @@ func (p *pacing) describe(rep *api.ShapeReply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	rep.Mode, rep.Nodes, rep.Uplink = string(p.mode), p.nodes, p.uplink
+	rep.Measured = p.d.foundTo("")
 	for _, s := range stats {
 		l := p.links[s.Site]
 		if l == nil {
@@ -45,6 +46,7 @@ func (p *pacing) describe(rep *api.ShapeReply) {
 			Site: s.Site, Whole: l.whole, Share: l.fair(), Rate: l.now, Why: l.why, Set: l.set,
 			Waiting: s.Waiting + s.Flying, Queued: s.Queued, Healed: s.Healed,
 			Sent: s.Gone.SentBytes, Marked: s.Gone.Marked, Dropped: s.Gone.Dropped, Peers: []api.ShapePeer{},
+			Found: p.d.foundTo(s.Site),
 		}
 		for _, f := range s.Flows {
 			link.Sent, link.Marked, link.Dropped = link.Sent+f.SentBytes, link.Marked+f.Marked, link.Dropped+f.Dropped

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper/estimate"
 	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
@@ -42,6 +43,7 @@ type shareConfig struct {
 	// received tells of every node of another site how many bytes have ever
 	// arrived from it; nil: this node does not watch for incast.
 	received func(yield func(from peer.ID, bytes int64))
+	measure  measureConfig
 	// onRate is told what this node may send to a site, in bits per second, 0
 	// without limit, whenever that changes; site "" is the uplink.
 	onRate func(site string, bits int64)
@@ -52,6 +54,11 @@ type shareConfig struct {
 type shareLimits interface {
 	of(site string) (up, down int64)
 	between(a, b string) int64
+	// toMeasure returns what a site's nodes are to measure: names of other sites,
+	// "" for all together. measures reports whether that concerns what goes from one
+	// site to another.
+	toMeasure(from string) []string
+	measures(from, to string) bool
 }
 
 // shareDirectory says who there is.
@@ -73,6 +80,7 @@ type liveShares struct {
 	rates   map[string]int64   // as told last
 	sites   []string           // all others that are known
 	inflow  *inflow
+	gauge   *gauge
 	look    time.Time // when demand is looked at next; zero: nothing sends
 
 	poked atomic.Bool
@@ -93,6 +101,7 @@ func newLiveShares(cfg shareConfig) *liveShares {
 		senders: map[string]*sender{}, rates: map[string]int64{}, woken: map[string]bool{}, fresh: true,
 	}
 	s.poked.Store(true)
+	s.gauge = newGauge(s)
 	if cfg.received != nil {
 		s.inflow = newInflow()
 	}
@@ -165,7 +174,7 @@ func (s *liveShares) poke() {
 func (s *liveShares) run(ctx context.Context) error {
 	defer s.cfg.conn.Close()
 	defer context.AfterFunc(ctx, s.poke)()
-	buf := make([]byte, share.MaxNotice+1)
+	buf := make([]byte, max(share.MaxNotice, estimate.MaxMessage)+1)
 	for {
 		until := s.turn()
 		if err := s.cfg.conn.SetReadDeadline(until); err != nil {
@@ -225,6 +234,7 @@ func (s *liveShares) readNotes() {
 	}
 	if len(woken) > 0 {
 		s.look = time.Now()
+		s.gauge.meter.Wake(s.now())
 	}
 	for _, f := range asked {
 		f(s.m)
@@ -237,23 +247,32 @@ func (s *liveShares) turn() time.Time {
 	if !s.look.IsZero() && !now.Before(s.look) {
 		s.lookAtLinks(now)
 	}
-	until := s.look
+	until := earliest(s.look, s.gauge.turn())
 	if s.inflow != nil {
-		if at := s.lookAtInflow(now); !at.IsZero() && (until.IsZero() || at.Before(until)) {
-			until = at
-		}
+		until = earliest(until, s.lookAtInflow(now))
 	}
 	out, wake := s.m.Step(s.now())
 	for _, msg := range out {
-		s.send(msg)
+		s.send(msg.To, msg.Data)
 	}
 	s.tellRates()
-	if wake != 0 {
-		if at := s.began.Add(wake); until.IsZero() || at.Before(until) {
-			until = at
-		}
+	return earliest(until, s.at(wake))
+}
+
+// at is the time of a wake, zero for none.
+func (s *liveShares) at(wake time.Duration) time.Time {
+	if wake == 0 {
+		return time.Time{}
 	}
-	return until
+	return s.began.Add(wake)
+}
+
+// earliest returns the earlier of two times of which the zero one is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // tellRates tells what has changed.
@@ -273,13 +292,13 @@ func (s *liveShares) tellRates() {
 }
 
 // send hands a notice to the socket. One that is lost is repeated by the machine.
-func (s *liveShares) send(msg share.Message) {
-	rec, ok := s.cfg.dir.ByID(msg.To)
+func (s *liveShares) send(id peer.ID, data []byte) {
+	rec, ok := s.cfg.dir.ByID(id)
 	if !ok || rec.Revoked {
 		return
 	}
 	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(rec.Node.Addr4, s.cfg.port))
-	if _, err := s.cfg.conn.WriteTo(msg.Data, to); err != nil {
+	if _, err := s.cfg.conn.WriteTo(data, to); err != nil {
 		s.unsent.Add(1)
 	}
 }
@@ -297,9 +316,13 @@ func (s *liveShares) take(data []byte, from net.Addr) {
 		return
 	}
 	var err error
-	if rec.Node.Site == s.cfg.self.Site {
+	own := rec.Node.Site == s.cfg.self.Site
+	switch {
+	case estimate.Ours(data):
+		err = s.gauge.receive(rec.Node, data)
+	case own:
 		err = s.m.Receive(s.now(), rec.Node.ID, data)
-	} else {
+	default:
 		err = s.m.Capped(s.now(), rec.Node.ID, rec.Node.Site, data)
 	}
 	if err != nil {
@@ -323,6 +346,7 @@ func (s *liveShares) reload() {
 	}
 	now := s.now()
 	s.m.Members(now, up)
+	s.gauge.reload(up, others)
 	siteUp, siteDown := s.cfg.limits.of(self)
 	s.m.Uplink(now, siteUp)
 	s.m.Downlink(now, siteDown)

@@ -26,6 +26,8 @@ type fixedLimits struct{ up, down, link int64 }
 
 func (l fixedLimits) of(string) (up, down int64)   { return l.up, l.down }
 func (l fixedLimits) between(string, string) int64 { return l.link }
+func (l fixedLimits) toMeasure(string) []string    { return nil }
+func (l fixedLimits) measures(_, _ string) bool    { return false }
 
 // shareNode is a node whose pacer is played by the test: it has a backlog or not.
 type shareNode struct {

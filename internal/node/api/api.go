@@ -177,6 +177,9 @@ type SiteRequest struct {
 	Up    int64  `json:"up_bps,omitempty"`
 	Down  int64  `json:"down_bps,omitempty"`
 	Clear bool   `json:"clear,omitempty"`
+
+	MeasureUp   bool `json:"measure_up,omitempty"` // instead of a rate: nodes are to find it
+	MeasureDown bool `json:"measure_down,omitempty"`
 }
 
 // LinkRequest asks POST /v1/links to declare what the way between two sites
@@ -186,6 +189,8 @@ type LinkRequest struct {
 	B         string `json:"b"`
 	Bandwidth int64  `json:"bandwidth_bps,omitempty"`
 	Clear     bool   `json:"clear,omitempty"`
+
+	Measure bool `json:"measure,omitempty"` // instead of a rate: nodes are to find it
 }
 
 // SitesReply answers GET /v1/sites, and what changes it with what holds then.
@@ -204,6 +209,16 @@ type SiteStatus struct {
 	NodesUp int    `json:"nodes_up"`
 	Up      int64  `json:"up_bps"`   // from the site to others
 	Down    int64  `json:"down_bps"` // from others to the site
+
+	MeasureUp   bool   `json:"measure_up,omitempty"` // it is not declared but to be measured
+	MeasureDown bool   `json:"measure_down,omitempty"`
+	Found       *Found `json:"up_found,omitempty"` // of the uplink of this node's site
+}
+
+// Found is what a link was found to carry.
+type Found struct {
+	Rate int64 `json:"bps"`
+	Age  int64 `json:"age_ms"` // since it was last measured; -1: not since the node has started
 }
 
 // LinkStatus is what the way between two sites carries, in either direction.
@@ -211,6 +226,9 @@ type LinkStatus struct {
 	A         string `json:"a"` // A < B
 	B         string `json:"b"`
 	Bandwidth int64  `json:"bandwidth_bps"`
+
+	Measure bool   `json:"measure,omitempty"` // it is not declared but to be measured
+	Found   *Found `json:"found,omitempty"`   // from this node's site to the other
 }
 
 // Event is one line of GET /v1/events.

@@ -12,26 +12,28 @@ type ShapeReply struct {
 	Mode     string         `json:"mode"`  // live, static, off
 	Nodes    int            `json:"nodes"` // of this site that are counted
 	Uplink   int64          `json:"uplink_bps"`
-	Links    []ShapeLink    `json:"links"`    // by site
-	Programs []ShapeProgram `json:"programs"` // that say what they do
+	Measured *Found         `json:"uplink_found,omitempty"` // of all nodes together, where the uplink is measured
+	Links    []ShapeLink    `json:"links"`                  // by site
+	Programs []ShapeProgram `json:"programs"`               // that say what they do
 }
 
 // ShapeLink is the way to another site. Counters begin when the link is first used,
 // and count only while it has a limit.
 type ShapeLink struct {
 	Site    string      `json:"site"`
-	Whole   int64       `json:"whole_bps"`  // what all nodes may send together
-	Share   int64       `json:"share_bps"`  // this node's equal share of it
-	Rate    int64       `json:"rate_bps"`   // what this node may send now
-	Why     string      `json:"why"`        // where Rate comes from
-	Set     int64       `json:"set_bps"`    // by meshctl shape set; 0: nothing
-	Waiting int         `json:"waiting"`    // bytes, before they are sealed
-	Queued  int         `json:"queued"`     // bytes, sealed
-	Healed  uint64      `json:"healed"`     // times that packets were lost while they were sealed
-	Sent    uint64      `json:"sent_bytes"` // of all peers, as are these:
-	Marked  uint64      `json:"marked"`     // packets that were told of congestion
-	Dropped uint64      `json:"dropped"`    // packets
-	Peers   []ShapePeer `json:"peers"`      // by name
+	Whole   int64       `json:"whole_bps"`       // what all nodes may send together
+	Share   int64       `json:"share_bps"`       // this node's equal share of it
+	Rate    int64       `json:"rate_bps"`        // what this node may send now
+	Why     string      `json:"why"`             // where Rate comes from
+	Set     int64       `json:"set_bps"`         // by meshctl shape set; 0: nothing
+	Waiting int         `json:"waiting"`         // bytes, before they are sealed
+	Queued  int         `json:"queued"`          // bytes, sealed
+	Healed  uint64      `json:"healed"`          // times that packets were lost while they were sealed
+	Sent    uint64      `json:"sent_bytes"`      // of all peers, as are these:
+	Marked  uint64      `json:"marked"`          // packets that were told of congestion
+	Dropped uint64      `json:"dropped"`         // packets
+	Peers   []ShapePeer `json:"peers"`           // by name
+	Found   *Found      `json:"found,omitempty"` // where what goes to that site is measured by itself
 }
 
 // ShapePeer is what waits and has waited for one node.
