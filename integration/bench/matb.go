@@ -74,11 +74,11 @@ func planMATB(quick bool) matbPlan {
 		sizes: []int{4 << 10, 16 << 10, 128 << 10, 1 << 20}}
 	p.sweeps = []sweep{
 		{product([]int64{matbGate}, []string{"cubic"}, delays), ways(), loadNames()},
-		{product([]int64{4 * matbGate}, []string{"cubic"}, delays), few, []string{loadAlltoall, loadCG, loadLU, loadGo}},
-		{product([]int64{matbGate}, []string{"bbr"}, []time.Duration{2 * ms, 10 * ms}), few, []string{loadAlltoall, loadCG}},
+		{product([]int64{4 * matbGate}, []string{"cubic"}, delays), few, []string{loadAlltoall, loadCG, loadLU}},
+		{product([]int64{matbGate}, []string{"bbr"}, delays[1:2]), few, []string{loadAlltoall, loadCG}},
 	}
 	if quick {
-		p.pairs, p.sizes, p.paired = 3, []int{16 << 10, 128 << 10}, []string{loadAlltoall, loadCG, loadLU}
+		p.pairs, p.sizes, p.paired = 3, []int{16 << 10, 128 << 10}, []string{loadAlltoall, loadCG}
 		p.sweeps = []sweep{
 			{product([]int64{matbGate}, []string{"cubic"}, delays[1:2]), ways(), loadNames()},
 			{product([]int64{4 * matbGate}, []string{"bbr"}, delays[1:2]), waysNamed(lived, oracle), []string{loadAlltoall}},
@@ -218,7 +218,7 @@ func matbMethod(p matbPlan) string {
 		"Timer token bucket: unpaced overlay, and in each host's way out of the LAN a bucket at B/N, of 10 ms, on a Go ticker of 1 ms (go/bucket). htb: unpaced overlay, and htb at B/N on each host's Ethernet link for what leaves the LAN, "+
 		"with a leaf (tbf) that splits GSO's superpackets into two datagrams at most. Static shares are of --pace static with meshrun --no-hints, and with the preload library's hints; live shares are the default. "+
 		"The oracle is unpaced over a queue of 256 MiB: over so long a queue TCP's round trips grow faster than its timers learn, so it has time-outs that nothing was lost for (spurious). "+
-		"Counters are sums over all eight hosts while programs are measured, without their start (between marks that they print, hpcc's sections): segments sent again; retransmission time-outs, in all states of TCP's recovery "+
-		"(TCPTimeouts, TCPLossFailures, TCPSackFailures, TCPSackRecoveryFail and Reno's), and those that TCP itself then found spurious; tail-loss probes, which are no time-outs; packets lost at the uplinks; and dropped before them by who paces. "+
+		"Counters are sums over all eight hosts while programs are measured, without their start (between marks that they print, hpcc's sections): segments sent again (RetransSegs), of these needless what the other end had already (TCPDSACKRecvSegs), most often a tail-loss probe; retransmission time-outs, in all states of TCP's recovery "+
+		"(TCPTimeouts, TCPLossFailures, TCPSackFailures, TCPSackRecoveryFail and Reno's), of these spurious those that TCP took back (TCPLossUndo); tail-loss probes, which are no time-outs; packets lost at the uplinks; and dropped before them by who paces. "+
 		"Used is what crossed both uplinks by what could have in that time.", siteRanks, matbQueue/1000, p.rounds)
 }

@@ -78,7 +78,7 @@ func newLoads(ctx context.Context, env *Env, sizes []int, quick bool) (all []*lo
 		switch {
 		case l.name == loadHPCC:
 			l.setting, l.dir = yielding, filepath.Join(env.Work, "hpcc")
-			err = writeHPCC(l.dir, quick)
+			err = writeHPCC(l.dir)
 		case l.name == loadGo:
 			l.job = (*load).marked
 			l.program, err = programs.Build(ctx, env.Work, "colls")

@@ -196,13 +196,15 @@ func brief(l *load, got map[what]reading) string {
 // suffering is what TCP has had to do again, summed over hosts, and what was lost at
 // the uplinks and in the queues of who paces; and how much crossed meanwhile.
 type suffering struct {
-	retransmitted, timeouts, spurious, probes float64
-	dropped, own                              float64
-	bytes, capacity                           float64
+	retransmitted, needless float64 // segments; needless: the other end had them
+	timeouts, spurious      float64 // spurious: TCP found so itself, and took its reaction back
+	probes                  float64 // for tail loss
+	dropped, own            float64
+	bytes, capacity         float64
 }
 
 func (s suffering) plus(o suffering) suffering {
-	return suffering{s.retransmitted + o.retransmitted, s.timeouts + o.timeouts, s.spurious + o.spurious, s.probes + o.probes,
+	return suffering{s.retransmitted + o.retransmitted, s.needless + o.needless, s.timeouts + o.timeouts, s.spurious + o.spurious, s.probes + o.probes,
 		s.dropped + o.dropped, s.own + o.own, s.bytes + o.bytes, s.capacity + o.capacity}
 }
 
@@ -226,11 +228,11 @@ func timeoutCounters() []string {
 // paused for a mark is no part of it.
 func (s snapshot) since(before snapshot, rate int64, paused time.Duration) (p suffering) {
 	grown := func(name string) float64 { return s.tcp[name] - before.tcp[name] }
-	p.retransmitted = grown("Tcp.RetransSegs")
+	p.retransmitted, p.needless = grown("Tcp.RetransSegs"), grown("TcpExt.TCPDSACKRecvSegs")
 	for _, name := range timeoutCounters() {
 		p.timeouts += grown("TcpExt." + name)
 	}
-	p.spurious, p.probes = grown("TcpExt.TCPSpuriousRTOs"), grown("TcpExt.TCPLossProbes")
+	p.spurious, p.probes = grown("TcpExt.TCPLossUndo"), grown("TcpExt.TCPLossProbes")
 	p.dropped, p.bytes = float64(s.frames-before.frames), float64(s.bytes-before.bytes)
 	p.capacity = 2 * float64(rate) / 8 * (s.at.Sub(before.at) - paused).Seconds() // of two uplinks
 	return p
