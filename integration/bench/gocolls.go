@@ -83,8 +83,8 @@ func (p placement) bound(w what) (us float64, formula string) {
 }
 
 // line is meshrun's command line for it.
-func (p placement) line(n *deploy.Network, command string) string {
-	return fmt.Sprintf("%s -n %d -H %s:1 -- %s", n.Tool("meshrun"), len(p.hosts), strings.Join(p.hosts, ":1,"), command)
+func (p placement) line(n *deploy.Network, flags, command string) string {
+	return fmt.Sprintf("%s %s -n %d -H %s:1 -- %s", n.Tool("meshrun"), flags, len(p.hosts), strings.Join(p.hosts, ":1,"), command)
 }
 
 // rankRE is a line of hello.
@@ -92,7 +92,7 @@ var rankRE = regexp.MustCompile(`(?m)^rank (\d+) of \d+ on (\S+)`)
 
 // check runs hello and looks whether ranks are where they are to be.
 func (p placement) check(ctx context.Context, from *lab.Host, n *deploy.Network, hello string) error {
-	out, err := from.Run(ctx, "sh", "-c", p.line(n, hello))
+	out, err := from.Run(ctx, "sh", "-c", p.line(n, "", hello))
 	if err != nil {
 		return err
 	}
@@ -240,6 +240,10 @@ func gocolls(ctx context.Context, env *Env) (Table, error) {
 // long.
 const yielding = "OMPI_MCA_mpi_yield_when_idle=1 "
 
+// single is the same for ranks in Go: what they set by themselves where ranks of one
+// host have a processor each, which here they have less than.
+const single = "-x GOMAXPROCS=1"
+
 // duels prepares the jobs of both placements.
 func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel, err error) {
 	inC, err := programs.Compile(env.Work, "colls", "mpicc.openmpi")
@@ -260,11 +264,11 @@ func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel,
 		if err := p.check(ctx, from, s.net, hello); err != nil {
 			return nil, err
 		}
-		job := func(setting, program string) func() (string, error) {
-			j := printing{from: from, hosts: s.net.Lab.Hosts(), program: program, line: setting + p.line(s.net, program+args), lines: len(figures), within: collWithin}
+		job := func(setting, flags, program string) func() (string, error) {
+			j := printing{from: from, hosts: s.net.Lab.Hosts(), program: program, line: setting + p.line(s.net, flags, program+args), lines: len(figures), within: collWithin}
 			return func() (string, error) { return j.run(ctx) }
 		}
-		all = append(all, &duel{p, newPlayer(p.name+", Go", figures, job("", inGo)), newPlayer(p.name+", Open MPI", figures, job(yielding, inC))})
+		all = append(all, &duel{p, newPlayer(p.name+", Go", figures, job("", single, inGo)), newPlayer(p.name+", Open MPI", figures, job(yielding, "", inC))})
 	}
 	return all, nil
 }
@@ -272,7 +276,7 @@ func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel,
 func (s *twoSites) method(rounds, loops int, dropped uint64) string {
 	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each host, a public hub; %v one way between the sites, each site's line %d Mb/s both ways "+
 		"with a drop-tail queue of %d MiB (%d frames were dropped), TCP %s. All pairs across the sites had direct paths (`udp`) before and after. "+
-		"c/colls.c and go/colls of integration/programs with -global, started by meshrun, which gives Open MPI its settings for WANs, and with mpi_yield_when_idle, since eight ranks and nine daemons share the machine's processors: each operation begins at a moment that all ranks know, "+
+		"c/colls.c and go/colls of integration/programs with -global, started by meshrun, which gives Open MPI its settings for WANs, and with mpi_yield_when_idle, and Go with GOMAXPROCS=1, since eight ranks and nine daemons share the machine's processors: each operation begins at a moment that all ranks know, "+
 		"on clocks compared by the fastest of 20 round trips, and ends when the last rank returns; at least %d loops in a job, %d rounds in turns, medians of the jobs' means. "+
 		"m is what each rank gives, for alltoall what it gives each other one; n_s is the number of ranks at site s. The bound is %v + the bytes of the busiest site, up or down, by the line's bare rate B = %.1f MB/s "+
 		"(coll.Bound of mpi/coll), and counts no headers: the overlay's and TCP's make %.3f bytes on the line of each byte, at its MTU of %d, acknowledgements aside. "+
