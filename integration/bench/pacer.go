@@ -133,8 +133,8 @@ func pacer(ctx context.Context, env *Env) (Table, error) {
 	return t, nil
 }
 
-// paced is a network of two nodes in two public sites, with processes that spin beside
-// their daemons.
+// paced is a network of two nodes in two sites, which a switch joins, with processes
+// that spin beside their daemons.
 type paced struct {
 	net     *deploy.Network
 	a, b    *lab.Host
@@ -150,7 +150,9 @@ func newPaced(ctx context.Context, env *Env) (_ *paced, err error) {
 	if p.program, err = programs.Build(ctx, env.Work, "pace"); err != nil {
 		return nil, err
 	}
-	if p.net, err = env.up(ctx, "pacer", twoNodes(lab.None)); err != nil {
+	// One switch instead of routers: at 1 Gb/s each hop costs a tenth of a processor.
+	cfg := lab.Config{Sites: []lab.Site{{Name: "switch", Hosts: []string{"hub", "a1", "b1"}}}}
+	if p.net, err = env.upWith(ctx, "pacer", cfg, deploy.Options{Sites: map[string]string{"a1": "alpha", "b1": "beta"}}); err != nil {
 		return nil, err
 	}
 	p.a, p.b = p.net.Lab.Host("a1"), p.net.Lab.Host("b1")
@@ -213,11 +215,11 @@ func (p *paced) close() {
 }
 
 func (p *paced) method(took time.Duration, rounds int) string {
-	return fmt.Sprintf("Two public sites of one host each, MTU 1500, and a hub; the kernel forwards between the sites with segmentation offloads (TSO, GSO, GRO) off. "+
-		"%d processes spin at ordinary priority, one bound to each processor, beside senders, receivers and both daemons. Arrivals are stamped by the kernel in a third namespace, on the line behind the sender's site, "+
+	return fmt.Sprintf("Two nodes, of two sites, and a hub on one switch (veth, MTU 1500), the sender's segmentation offloads (TSO, GSO) off. "+
+		"%d processes spin at ordinary priority, one bound to each processor, beside senders, receivers and both daemons. Arrivals are stamped by the kernel in a third namespace, where the sender's cable meets the switch, "+
 		"and noted by the kernel alone. %v of each run count, from %v after its first datagram, %d runs in turns. "+
 		"meshd: the uplink is declared, live shares (one node); a sender of UDP offers 1.2 times the rate to the other node's virtual address (go/pace), or iperf3 sends one TCP stream (%s); outer datagrams are noted, all that go to the other node. "+
-		"The rest sends to the node's public address, without overlay, by datagrams of %d bytes on the wire and with meshd's precedence (nice −20): package shaper by itself; a token bucket looked at after time.Sleep or each tick of a time.Ticker, "+
+		"The rest sends to the node's own address, without overlay, by datagrams of %d bytes on the wire and with meshd's precedence (nice −20): package shaper by itself; a token bucket looked at after time.Sleep or each tick of a time.Ticker, "+
 		"which holds two datagrams or 10 ms of the rate; and the kernel's tbf on the host's interface with our burst bound as its burst, its sender never without something to send. "+
 		"Rates and sizes are of Ethernet frames without preamble and FCS. A window of %v begins with each datagram and may hold the rate and a burst beyond: two datagrams or %v at the rate, whichever is more; the share of those that hold more is of the worst run. "+
 		"The gap error is how far the gap after a datagram is from its own time at the rate.",

@@ -62,7 +62,7 @@ const (
 const plotStyle = `<style>
 svg{background:#fff;font:12px system-ui,sans-serif}
 text{fill:#222}.t{font-size:15px;font-weight:600}.a{stroke:#555;fill:none}.g{stroke:#ddd}.m{stroke:#888;stroke-dasharray:2 3}
-.l{fill:none;stroke-width:1.4;stroke-linejoin:round}.f{stroke-width:.8;fill-opacity:.35}.d{fill:none;stroke-width:1.2;stroke-dasharray:6 4}
+.l{fill:none;stroke-width:1.4;stroke-linejoin:round}.f{stroke-width:.5;fill-opacity:.25}.d{fill:none;stroke-width:1.2;stroke-dasharray:6 4}
 .c0{stroke:#0b5fb0;fill:#0b5fb0}.c1{stroke:#c8500a;fill:#c8500a}.c2{stroke:#18794a;fill:#18794a}.c3{stroke:#8a3fb0;fill:#8a3fb0}.c4{stroke:#9a7300;fill:#9a7300}.c5{stroke:#555;fill:#555}
 @media(prefers-color-scheme:dark){svg{background:#15181c}text{fill:#ddd}.a{stroke:#999}.g{stroke:#333a41}.m{stroke:#888}
 .c0{stroke:#6cb6ff;fill:#6cb6ff}.c1{stroke:#ff9d5c;fill:#ff9d5c}.c2{stroke:#5fd39a;fill:#5fd39a}.c3{stroke:#d3a0f0;fill:#d3a0f0}.c4{stroke:#e6c84d;fill:#e6c84d}.c5{stroke:#aaa;fill:#aaa}}
@@ -138,12 +138,16 @@ func (a axes) draw(b *strings.Builder, p panel) {
 	for _, v := range ticks(a.from, a.to) {
 		fmt.Fprintf(b, `<path class="a" d="M%.1f %gv4"/><text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n", a.px(v), bottom, a.px(v), bottom+17, v)
 	}
-	for i, l := range p.lines {
-		class := map[look]string{step: "l", area: "f", dash: "d"}[l.look]
-		fmt.Fprintf(b, `<path class="c%d %s" d="%s"/>`+"\n", i%plotColours, class, a.path(l))
+	for _, k := range []look{area, step, dash} { // areas behind, what ought to be before all
+		for i, l := range p.lines {
+			if l.look == k {
+				fmt.Fprintf(b, `<path class="c%d %c" d="%s"/>`+"\n", i%plotColours, "lfd"[k], a.path(l))
+			}
+		}
 	}
-	for _, m := range p.marks {
-		fmt.Fprintf(b, `<path class="m" d="M%.1f %gV%g"/><text x="%.1f" y="%g">%s</text>`+"\n", a.px(m.x), a.y, bottom, a.px(m.x)+4, a.y+12, html.EscapeString(m.name))
+	for i, m := range p.marks {
+		down := 12 + 14*float64(i%2) // names of moments that follow each other soon do not meet
+		fmt.Fprintf(b, `<path class="m" d="M%.1f %gV%g"/><text x="%.1f" y="%g">%s</text>`+"\n", a.px(m.x), a.y, bottom, a.px(m.x)+4, a.y+down, html.EscapeString(m.name))
 	}
 	fmt.Fprintf(b, `<path class="a" d="M%g %gV%gH%g"/>`+"\n", plotLeft, a.y, bottom, right)
 	fmt.Fprintf(b, `<text transform="translate(14 %g) rotate(-90)" text-anchor="middle">%s</text>`+"\n", a.y+panelHeight/2, html.EscapeString(p.y))
@@ -157,9 +161,8 @@ func (a axes) legend(b *strings.Builder, p panel) {
 		if p.lines[i].name == "" {
 			continue
 		}
-		x -= 7 * float64(len([]rune(p.lines[i].name)))
-		fmt.Fprintf(b, `<text x="%g" y="%g">%s</text>`, x, a.y-6, html.EscapeString(p.lines[i].name))
-		x -= 16
+		fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="end">%s</text>`, x, a.y-6, html.EscapeString(p.lines[i].name))
+		x -= 7*float64(len([]rune(p.lines[i].name))) + 16
 		fmt.Fprintf(b, `<rect class="c%d" x="%g" y="%g" width="10" height="%g"/>`+"\n", i%plotColours, x, a.y-15, map[bool]float64{true: 2, false: 10}[p.lines[i].look == dash])
 		x -= 14
 	}
@@ -204,7 +207,7 @@ func ticks(from, to float64) (all []float64) {
 		}
 	}
 	for i := math.Ceil(from/unit - 1e-9); i*unit <= to*(1+1e-9); i++ {
-		all = append(all, math.Round(i*unit*1e9)/1e9)
+		all = append(all, math.Round(i*unit*1e9)/1e9+0) // + 0: there is no -0
 	}
 	return all
 }

@@ -71,3 +71,19 @@ func TestPlot(t *testing.T) {
 		t.Errorf("path %s, want %s", got, want)
 	}
 }
+
+// TestDrawings: the document links a table's drawings, which lie beside it.
+func TestDrawings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "benchmarks.md")
+	table := Table{Name: "shares", Title: "T", Head: []string{"a"}, Drawings: []Drawing{{"one.svg", "What it shows", plot{title: "one"}}}}
+	if err := WriteDocument(path, Place{}, []Table{table}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), "![What it shows](plots/one.svg)") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if svg, err := os.ReadFile(filepath.Join(filepath.Dir(path), "plots", "one.svg")); err != nil || !strings.HasPrefix(string(svg), "<svg ") {
+		t.Errorf("%v: %s", err, svg)
+	}
+}

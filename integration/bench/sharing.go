@@ -173,9 +173,9 @@ func (r *sharing) draw() plot {
 	labels := []string{"a1, job 1", "a2, job 1", "a3, job 2", "a4, iperf3"}
 	lines := func(from, till int64, average, every int) (all []line) {
 		for i, a := range append(slices.Clone(r.nodes), r.all) {
-			l := line{name: "all", look: step}
+			l := line{name: "all", look: area}
 			if i < len(labels) {
-				l.name = labels[i]
+				l.name, l.look = labels[i], step
 			}
 			for k, v := range trailing(a.bins(from, till, time.Millisecond), average) {
 				if k%every == 0 {

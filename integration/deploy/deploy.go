@@ -29,6 +29,8 @@ type Options struct {
 	Hub      string   // host that founds the network; "": "hub" if there is one, else the first
 	InitArgs []string // more flags for meshd init
 	RunArgs  []string // more flags for meshd run
+
+	Sites map[string]string // hosts whose site in the network is not the lab's
 }
 
 // Network is meshmpi running on a lab's hosts.
@@ -58,14 +60,18 @@ func Up(ctx context.Context, l *lab.Lab, opt Options) (*Network, error) {
 		if h == n.Hub {
 			continue
 		}
-		if tokens[h.Site] == "" {
-			t, err := n.Token(ctx, h.Site, 16)
+		site := h.Site
+		if s := opt.Sites[h.Name]; s != "" {
+			site = s
+		}
+		if tokens[site] == "" {
+			t, err := n.Token(ctx, site, 16)
 			if err != nil {
 				return nil, err
 			}
-			tokens[h.Site] = t
+			tokens[site] = t
 		}
-		token := tokens[h.Site]
+		token := tokens[site]
 		g.Go(func() error { return n.Join(gctx, h.Name, token) })
 	}
 	if err := g.Wait(); err != nil {
