@@ -28,7 +28,7 @@ const (
 	sharesAverage = 20 * time.Millisecond  // what the average is over: it trails
 	sharesHold    = 100 * time.Millisecond // how long it has to stay
 	sharesSteady  = 200 * time.Millisecond // after a change: then shares count
-	sharesBlock   = 64 << 10               // bytes of the jobs' messages
+	sharesBlock   = 32 << 10               // bytes of the jobs' messages: Open MPI sends them without asking first
 	sharesSlow    = "15Mb/s"               // what job 2 asks for in the second run
 	sharesFull    = 1000                   // bytes of frames that carry data: acknowledgements do not say who sends
 	sharesStream  = 8                      // of them within sharesAverage make a stream
@@ -172,7 +172,7 @@ func (c *commons) up(ctx context.Context, env *Env) (err error) {
 
 func (c *commons) method() string {
 	return fmt.Sprintf("Two public sites of %d hosts. Each site's uplink carries %d Mb/s with a drop-tail queue of %d kB and %v one way, is declared, and live shares divide it; TCP cubic. "+
-		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next three always under way (c/crowd.c); job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
+		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next 15 always under way (c/crowd.c); job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
 		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. In the second run job 2 has --matb %s; weights other than 1 nobody can set. "+
 		"What leaves site alpha is stamped by the kernel where it reaches the line. A change is when the last node that begins sends its first full frame, or the last that ends its last. "+
 		"Shares are over the phase from %v after the change on, by bytes on the wire. A node has settled when its average over %v, which trails, comes within %.0f %% of its max–min share and stays so for %v; the slowest node counts. "+

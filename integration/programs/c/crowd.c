@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DEPTH = 4 };
+enum { DEPTH = 16 };
 
 static double now(void)
 {
