@@ -60,7 +60,8 @@ func (r *sharing) findChanges() error {
 			r.spans[p].from = max(r.spans[p].from, at)
 		}
 		if r.spans[p].till-r.spans[p].from < int64(2*sharesSteady) {
-			return fmt.Errorf("phase %d began %v late", p+1, time.Duration(r.spans[p].from-due))
+			return fmt.Errorf("phase %d began %v late, too late to judge it: who ought to end had not, because something else keeps the processors busy or the link did not serve it",
+				p+1, time.Duration(r.spans[p].from-due).Round(time.Millisecond))
 		}
 	}
 	return nil
