@@ -21,7 +21,7 @@ func TestSiteRates(t *testing.T) {
 		{"set alpha --up measured --down 1G", 0, 1e9, ""},
 		{"link alpha beta --bandwidth measured", 0, 0, ""},
 		{"set alpha --up Measured", 0, 0, `"Measured" is no rate; write a number and a unit, such as 100Mb/s, 2.5G or 12.5MB/s, or measured`},
-		{"set alpha --up fast", 0, 0, `--up: rate: "fast" is no rate`},
+		{"set alpha --up fast", 0, 0, `--up: "fast" is no rate; write`},
 		{"set alpha --up=-5M", 0, 0, `"-5M" is no rate`},
 		{"set alpha --down 0", 0, 0, `"0" is no link's rate`},
 		{"set", 0, 0, "<site>"},

@@ -206,7 +206,7 @@ func (o *options) pace() (matb int64, err error) {
 		return 0, nil
 	}
 	if matb, err = rate.Parse(o.MATB); err != nil {
-		return 0, fmt.Errorf("--matb: %s", strings.TrimPrefix(err.Error(), "rate: "))
+		return 0, fmt.Errorf("--matb: %w", err)
 	}
 	return matb, nil
 }

@@ -248,7 +248,7 @@ func badSites() []bad {
 		{"site link by nobody", "hub", unprivileged + "meshctl site link alpha beta --clear", 1, "root…hub…sudo"},
 		{"site set, no site", "hub", "meshctl site set", 2, "site…--help"},
 		{"site set, no rate", "hub", "meshctl site set alpha", 2, "--up RATE…--clear"},
-		{"site set, a word", "hub", "meshctl site set alpha --up fast", 2, `--up…"fast" is no rate…100Mb/s`},
+		{"site set, a word", "hub", "meshctl site set alpha --up fast", 2, `--up: "fast" is no rate…100Mb/s`},
 		{"site set, below 0", "hub", "meshctl site set alpha --down=-5M", 2, `--down…"-5M" is no rate`},
 		{"site set, 0", "hub", "meshctl site set alpha --down 0", 2, `--down…"0"…10kb/s to 100Tb/s`},
 		{"site set, a forgotten letter", "hub", "meshctl site set alpha --up 100", 2, `--up…"100"…10kb/s`},

@@ -2,6 +2,9 @@
 // 12.5MB/s. It exists so that every command takes the same ones and every
 // message shows them alike. A rate is bits per second in an int64; what it limits
 // is its owner's business.
+//
+// Its errors begin with what was given, not with the package's name: they are shown
+// to whoever typed that, behind the name of an option.
 package rate
 
 import (
@@ -39,7 +42,7 @@ var prefixes = []struct {
 // Max.
 func Parse(s string) (int64, error) {
 	if len(s) > maxText {
-		return 0, fmt.Errorf("rate: %.32q… is too long for a rate; write it as 100Mb/s", s)
+		return 0, fmt.Errorf("%.32q… is too long for a rate; write it as 100Mb/s", s)
 	}
 	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if end < 0 {
@@ -47,11 +50,11 @@ func Parse(s string) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(s[:end], 64)
 	if err != nil {
-		return 0, fmt.Errorf("rate: %q is no rate; write a number and a unit, such as 100Mb/s, 2.5G or 12.5MB/s", s)
+		return 0, fmt.Errorf("%q is no rate; write a number and a unit, such as 100Mb/s, 2.5G or 12.5MB/s", s)
 	}
 	of, err := unit(strings.TrimPrefix(s[end:], " "))
 	if err != nil {
-		return 0, fmt.Errorf("rate: %q: %w", s, err)
+		return 0, fmt.Errorf("%q: %w", s, err)
 	}
 	bits := math.Round(n * of)
 	if bits < Min || bits > Max {
@@ -93,7 +96,7 @@ func Check(bits int64) error {
 }
 
 func outside(what string) error {
-	return fmt.Errorf("rate: %s is no link's rate; they are from %s to %s", what, Format(Min), Format(Max))
+	return fmt.Errorf("%s is no link's rate; they are from %s to %s", what, Format(Min), Format(Max))
 }
 
 // Format writes a rate exactly, with the largest prefix that fits: 2.5Gb/s. Parse
