@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
@@ -258,7 +259,7 @@ func TestPaced(t *testing.T) {
 	for _, payload := range later {
 		send(payload)
 	}
-	soon(t, "the packets wait", func() bool { return p.waiting() == len(later) })
+	eventually.Holds(t, "the packets wait", func() bool { return p.waiting() == len(later) })
 	p.letGo()
 	for _, want := range later {
 		select {
@@ -288,25 +289,15 @@ func TestPaced(t *testing.T) {
 
 	p.hold()
 	send("too late")
-	soon(t, "a packet waits", func() bool { return p.waiting() == 1 })
+	eventually.Holds(t, "a packet waits", func() bool { return p.waiting() == 1 })
 	a.knows(peer.Record{Node: nb, Revoked: true})
-	soon(t, "the flow is closed", func() bool { return p.only(t).closed })
+	eventually.Holds(t, "the flow is closed", func() bool { return p.only(t).closed })
 	was := p.only(t)
 	p.letGo()
 	send("much too late")
-	soon(t, "the packet is nobody's", func() bool { return a.Stats().NoOwner == 1 })
+	eventually.Holds(t, "the packet is nobody's", func() bool { return a.Stats().NoOwner == 1 })
 	if now := p.only(t); now.admitted != was.admitted || now.sent != was.sent || p.waiting() != 0 {
 		t.Errorf("after Close the flow went from %+v to %+v; %d wait", was, now, p.waiting())
-	}
-}
-
-// soon waits until something holds.
-func soon(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(arrival); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never comes that %s", what)
-		}
 	}
 }
 

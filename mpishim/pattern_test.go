@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/shaper/hint"
 )
 
@@ -74,16 +75,6 @@ func listenHints(t *testing.T, p Plan) (s *hint.Server, stop func()) {
 	}
 	t.Cleanup(stop)
 	return s, stop
-}
-
-// eventually waits for something that ranks do.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // steps runs a job that stops where it prints "at WHERE", calls see there, and has it
@@ -188,7 +179,7 @@ func TestPatternInC(t *testing.T) {
 						}
 						delete(want, where)
 						if where == "start" {
-							eventually(t, "four pages", func() bool { return len(s.Pages()) == 4 })
+							eventually.Holds(t, "four pages", func() bool { return len(s.Pages()) == 4 })
 						}
 						wantPages(t, s, where, w.begun, w.request)
 					})
@@ -236,8 +227,8 @@ func TestPatternAlone(t *testing.T) {
 			go func() { done <- steps(t, p, func(string) {}) }()
 			for range 2 {
 				s, stop := listenHints(t, p)
-				eventually(t, "four pages", func() bool { return len(s.Pages()) == 4 })
-				eventually(t, "an operation", func() bool { return s.Strictest() == hint.Request{Op: hint.Alltoall, Hosts: 2, MATB: 30e6} })
+				eventually.Holds(t, "four pages", func() bool { return len(s.Pages()) == 4 })
+				eventually.Holds(t, "an operation", func() bool { return s.Strictest() == hint.Request{Op: hint.Alltoall, Hosts: 2, MATB: 30e6} })
 				stop()
 			}
 			if err := os.WriteFile(over, nil, 0o600); err != nil {

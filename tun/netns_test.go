@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -82,7 +83,7 @@ func lan(t *testing.T) {
 	} {
 		run(t, c)
 	}
-	until(t, func() bool { // the kernel finishes in its own time
+	eventually.Holds(t, "the kernel has made its addresses and links", func() bool { // the kernel finishes in its own time
 		return strings.Contains(run(t, "ip -6 route show table local"), "local 2001:db8::1 dev lan0") &&
 			strings.Count(run(t, "ip link"), "state UP") == 2
 	})
@@ -159,17 +160,7 @@ func sameSnapshot(t *testing.T, before string) {
 // which it does within a second.
 func detached(t *testing.T) {
 	t.Helper()
-	until(t, func() bool { return strings.Contains(run(t, "ip -4 route"), "linkdown") })
-}
-
-// until polls for what the kernel does in its own time.
-func until(t *testing.T, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the kernel has not settled in 10 s")
-		}
-	}
+	eventually.Holds(t, "the kernel sees the TUN detached", func() bool { return strings.Contains(run(t, "ip -4 route"), "linkdown") })
 }
 
 // startChild runs a daemon in a process of its own, in this namespace.

@@ -12,6 +12,7 @@ var rooms = []struct {
 	{"internal/wire", nil},
 	{"internal/house", nil},
 	{"internal/cli", nil},
+	{"internal/eventually", nil},
 	{"internal/rate", nil},
 	{"internal/simnet", nil},
 	{"mesh/route", []string{"mesh/peer"}},

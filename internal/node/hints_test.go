@@ -2,14 +2,14 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mesh/sites"
 	"github.com/meshmpi/meshmpi/shaper/hint"
+	"golang.org/x/sync/errgroup"
 )
 
 // TestBandwidth: what programs are told of a site's link.
@@ -63,11 +63,7 @@ func TestHintsTold(t *testing.T) {
 	defer page.Close()
 	is := func(bits int64) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); page.MaxRate() != bits; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("MaxRate %d, want %d", page.MaxRate(), bits)
-			}
-		}
+		eventually.Holds(t, fmt.Sprintf("the program is told %d b/s", bits), func() bool { return page.MaxRate() == bits })
 	}
 	is(100e6)
 	d.takeLimits(said(2, 50e6, 80e6, 90e6))

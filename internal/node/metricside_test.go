@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/internal/node/jobs"
 	"github.com/meshmpi/meshmpi/shaper/hint"
@@ -87,7 +88,7 @@ func TestMetricsDaemon(t *testing.T) {
 	defer f.Close()
 	page := must(hint.Dial(d.id.dir.Path(hintSocket)))(t)
 	defer page.Close()
-	await(t, "the daemon has the page", func() bool { return len(d.hints.Pages()) == 1 })
+	eventually.Holds(t, "the daemon has the page", func() bool { return len(d.hints.Pages()) == 1 })
 	page.SetMATB(8 * mbit)
 	if err := d.jobs.book.Put(time.Now(), jobs.ID{Key: strings.Repeat("a", 32)}, jobs.Record{Addr: at, Secret: "s"}); err != nil {
 		t.Fatal(err)
@@ -112,7 +113,7 @@ func TestMetricsDaemon(t *testing.T) {
 		`meshmpi_lending_lent_bytes_per_second{site="*"}`:                 "0",
 		`meshmpi_dropped_total{part="names",reason="too many questions"}`: "0",
 	}
-	await(t, "all is told", func() bool {
+	eventually.Holds(t, "all is told", func() bool {
 		f.Admit(make([]byte, 100)) // has the pacer look at the page
 		got := fetch(t, web, "http://"+at.String()+"/metrics")
 		for k, v := range want {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper/hint"
@@ -187,7 +188,7 @@ func TestPacingHints(t *testing.T) {
 		}
 	}()
 	page := must(hint.Dial(path))(t)
-	await(t, "the daemon has the page", func() bool { return len(d.hints.Pages()) == 1 })
+	eventually.Holds(t, "the daemon has the page", func() bool { return len(d.hints.Pages()) == 1 })
 	f := d.pacing.Flow(other("b1", "beta", 6).Node, func([][]byte) {})
 	defer f.Close()
 	pkt := make([]byte, 100)
@@ -197,12 +198,12 @@ func TestPacingHints(t *testing.T) {
 			return rateTo(d, "beta") == want
 		}
 	}
-	await(t, "it sends at its share", paced(45*mbit))
+	eventually.Holds(t, "it sends at its share", paced(45*mbit))
 	page.SetMATB(8 * mbit)
-	await(t, "it sends at the program's rate", paced(8*mbit))
+	eventually.Holds(t, "it sends at the program's rate", paced(8*mbit))
 	page.SetMATB(0)
 	page.Enter(hint.Alltoallv, 1)
-	await(t, "it sends at the all-to-all's share", paced(90*mbit))
+	eventually.Holds(t, "it sends at the all-to-all's share", paced(90*mbit))
 	if up := d.pacing.uplink; up != 90*mbit {
 		t.Errorf("to all sites it sends %d", up)
 	}
@@ -211,11 +212,11 @@ func TestPacingHints(t *testing.T) {
 		t.Errorf("it tells of %+v", rep.Programs)
 	}
 	page.Leave(hint.Alltoallv, 1)
-	await(t, "it sends at its share again", paced(45*mbit))
+	eventually.Holds(t, "it sends at its share again", paced(45*mbit))
 	page.SetMATB(8 * mbit)
-	await(t, "it sends at the program's rate once more", paced(8*mbit))
+	eventually.Holds(t, "it sends at the program's rate once more", paced(8*mbit))
 	page.Close() // as when the program dies
-	await(t, "what a dead program has set is forgotten", paced(45*mbit))
+	eventually.Holds(t, "what a dead program has set is forgotten", paced(45*mbit))
 }
 
 // TestPacingDaemon: in a running node, whose hub says who is up, those that are
@@ -240,10 +241,10 @@ func TestPacingDaemon(t *testing.T) {
 	must(client.SetSite(ctx, api.SiteRequest{Site: "core", Up: 90 * mbit}))(t)
 	f := d.pacing.Flow(b1.Node, func([][]byte) {})
 	defer f.Close()
-	await(t, "two of three nodes share", func() bool { return rateTo(d, "beta") == 45*mbit })
+	eventually.Holds(t, "two of three nodes share", func() bool { return rateTo(d, "beta") == 45*mbit })
 	d.dir.Apply(false, []peer.Record{other("c3", "core", 3)})
 	d.pacing.membersChanged()
-	await(t, "three nodes share", func() bool { return rateTo(d, "beta") == 30*mbit })
+	eventually.Holds(t, "three nodes share", func() bool { return rateTo(d, "beta") == 30*mbit })
 	rep := must(client.SetShape(ctx, api.ShapeRequest{Site: "beta", Rate: 5 * mbit}))(t)
 	if len(rep.Links) != 1 || rep.Links[0].Rate != 5*mbit || rep.Links[0].Why != "set" || rep.Nodes != 3 || rep.Uplink != 30*mbit {
 		t.Errorf("after setting it says %+v", rep)

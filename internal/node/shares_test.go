@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper/share"
@@ -109,28 +110,18 @@ func shareTown(t *testing.T, limits shareLimits, siteOf ...string) []*shareNode 
 	return nodes
 }
 
-// await waits until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never comes that %s", what)
-		}
-	}
-}
-
 // TestLiveShares: four nodes over real sockets lend to the one that sends, share
 // when another begins, and return to the safe share.
 func TestLiveShares(t *testing.T) {
 	const b = 100 * mbit
 	town := shareTown(t, fixedLimits{link: b}, "here", "here", "here", "here", "there")
 	for i, n := range town[:4] {
-		await(t, fmt.Sprintf("node %d has its safe share", i), func() bool { return n.rate("there") == b/4 })
+		eventually.Holds(t, fmt.Sprintf("node %d has its safe share", i), func() bool { return n.rate("there") == b/4 })
 	}
 	town[0].send("there", true)
-	await(t, "a lone sender has the link", func() bool { return town[0].rate("there") >= b*95/100 })
+	eventually.Holds(t, "a lone sender has the link", func() bool { return town[0].rate("there") >= b*95/100 })
 	town[1].send("there", true)
-	await(t, "two senders have half each", func() bool {
+	eventually.Holds(t, "two senders have half each", func() bool {
 		x, y := town[0].rate("there"), town[1].rate("there")
 		return x > b*45/100 && y > b*45/100 && x+y <= b
 	})
@@ -139,15 +130,15 @@ func TestLiveShares(t *testing.T) {
 		t.Errorf("explained as %+v, %+v, %v", list, counts, err)
 	}
 	town[0].send("there", false)
-	await(t, "the other has the link", func() bool { return town[1].rate("there") >= b*95/100 })
+	eventually.Holds(t, "the other has the link", func() bool { return town[1].rate("there") >= b*95/100 })
 	town[1].send("there", false)
-	await(t, "all are back", func() bool { return town[0].rate("there") == b/4 && town[1].rate("there") == b/4 })
+	eventually.Holds(t, "all are back", func() bool { return town[0].rate("there") == b/4 && town[1].rate("there") == b/4 })
 	dir := town[0].cfg.dir.(*directory.Directory)
 	gone, _ := dir.ByID(peer.ID{4})
 	gone.Up = false
 	dir.Apply(false, []peer.Record{gone})
 	town[0].changed()
-	await(t, "three share what four did", func() bool { return town[0].rate("there") == b/3 })
+	eventually.Holds(t, "three share what four did", func() bool { return town[0].rate("there") == b/3 })
 }
 
 // TestIncast: a site that is sent too much by two others lowers both.
@@ -178,7 +169,7 @@ func TestIncast(t *testing.T) {
 		}
 	})
 	defer func() { close(stop); _ = group.Wait() }()
-	await(t, "both senders are lowered to half", func() bool {
+	eventually.Holds(t, "both senders are lowered to half", func() bool {
 		x, y := town[0].rate("c"), town[1].rate("c")
 		return x > b*4/10 && x < b*6/10 && y > b*4/10 && y < b*6/10
 	})
@@ -190,7 +181,7 @@ func TestSharesStrangers(t *testing.T) {
 	c := must(net.Dial("udp4", town[0].cfg.conn.LocalAddr().String()))(t)
 	defer c.Close()
 	_, _ = c.Write([]byte("hello"))
-	await(t, "a datagram from nowhere is counted", func() bool { return town[0].strangers.Load() == 1 })
+	eventually.Holds(t, "a datagram from nowhere is counted", func() bool { return town[0].strangers.Load() == 1 })
 }
 
 // TestListenShares: the kernel's socket or the stack's; a taken port is named.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -66,7 +67,7 @@ func TestSignalsAndCancellation(t *testing.T) {
 		t.Errorf("cancel: got %+v, want code %d and an error", got, CodeFailed)
 	}
 	pid, _ := strconv.Atoi(line)
-	eventually(t, "a command that ignores SIGTERM is gone", func() bool { return !exists(pid) })
+	eventually.Holds(t, "a command that ignores SIGTERM is gone", func() bool { return !exists(pid) })
 }
 
 // stubborn starts a tree that ignores SIGTERM, with an orphan that left its
@@ -79,7 +80,7 @@ func pidsOf(t *testing.T, ctx context.Context, w *world, opt RunOptions) ([]int,
 	_, done := w.began(ctx, "exec 3>"+file+"; { "+strings.ReplaceAll(stubborn, "echo", "echo >&3")+"; } & sleep 0.5; echo ready; wait", opt)
 	var raw []byte
 	var err error
-	eventually(t, "the tree has told its process ids", func() bool {
+	eventually.Holds(t, "the tree has told its process ids", func() bool {
 		raw, err = os.ReadFile(file)
 		return len(strings.Fields(string(raw))) == 3
 	})
@@ -110,8 +111,8 @@ func TestConnectionLossEndsTheTree(t *testing.T) {
 	if got := <-done; got.code != CodeFailed || got.err == nil || strings.Contains(got.err.Error(), "\n") {
 		t.Errorf("got %+v, want one line and code %d", got, CodeFailed)
 	}
-	eventually(t, "nothing is left", allGone(pids))
-	eventually(t, "no record is left", func() bool { s, _ := os.ReadDir(w.dir + "/sessions"); return len(s) == 0 })
+	eventually.Holds(t, "nothing is left", allGone(pids))
+	eventually.Holds(t, "no record is left", func() bool { s, _ := os.ReadDir(w.dir + "/sessions"); return len(s) == 0 })
 }
 
 func TestEndOfCommandEndsTheTree(t *testing.T) {
@@ -158,7 +159,7 @@ func TestEndSessionsAfterTheSessionItselfWasKilled(t *testing.T) {
 	if found[0].Cgroup == "" { // only a cgroup finds those that left the kernel session
 		pids = pids[len(pids)-1:]
 	}
-	eventually(t, "nothing is left", allGone(pids))
+	eventually.Holds(t, "nothing is left", allGone(pids))
 }
 
 func TestSessionOutlivesItsDaemon(t *testing.T) {

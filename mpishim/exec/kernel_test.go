@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"golang.org/x/sys/unix"
 )
 
@@ -63,7 +64,7 @@ func TestSilenceEndsBothSides(t *testing.T) {
 			}
 			setLoopback(t, sock, false)
 			start := time.Now()
-			eventually(t, "the session's command is gone", func() bool { return !exists(pid) })
+			eventually.Holds(t, "the session's command is gone", func() bool { return !exists(pid) })
 			if got := time.Since(start); got < 2*time.Second || got > 15*time.Second {
 				t.Errorf("the command ended after %v, want about 4 s and 2 s of grace", got)
 			}

@@ -158,16 +158,6 @@ type result struct {
 	err  error
 }
 
-// eventually polls, because other processes' ends cannot be waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in 20 s: %s", what)
-		}
-	}
-}
-
 func exists(pid int) bool {
 	p, ok := procOf(pid)
 	return ok && !p.zombie

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,16 +43,6 @@ func serve(t *testing.T, path string) (s *Server, stop func()) {
 	return s, stop
 }
 
-// until waits for something that another process or goroutine does.
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func dial(t *testing.T, path string) *Page {
 	t.Helper()
 	p, err := Dial(path)
@@ -67,7 +58,7 @@ func TestServer(t *testing.T) {
 	s, _ := serve(t, path)
 	s.SetMaxRate(1e8)
 	a, b := dial(t, path), dial(t, path)
-	until(t, "two pages", func() bool { return len(s.Pages()) == 2 })
+	eventually.Holds(t, "two pages", func() bool { return len(s.Pages()) == 2 })
 	if a.MaxRate() != 1e8 || !a.Connected() {
 		t.Errorf("max rate %d, connected %v", a.MaxRate(), a.Connected())
 	}
@@ -98,7 +89,7 @@ func TestServer(t *testing.T) {
 		}
 	}
 	a.Close()
-	until(t, "one page", func() bool { return len(s.Pages()) == 1 })
+	eventually.Holds(t, "one page", func() bool { return len(s.Pages()) == 1 })
 	want("the other's page", Request{Op: Alltoallv, Hosts: 2})
 }
 
@@ -120,7 +111,7 @@ func TestReconnect(t *testing.T) {
 		}
 		now = now.Add(2 * again)
 		p.keep(now)
-		until(t, "the page as it is", func() bool { return s.Strictest() == Request{Op: Alltoall, Hosts: 3} })
+		eventually.Holds(t, "the page as it is", func() bool { return s.Strictest() == Request{Op: Alltoall, Hosts: 3} })
 		stop()
 		now = now.Add(2 * again)
 		p.keep(now)
@@ -138,7 +129,7 @@ func TestStrangers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hints.sock")
 	s, _ := serve(t, path)
 	good := dial(t, path)
-	until(t, "a page", func() bool { return len(s.Pages()) == 1 })
+	eventually.Holds(t, "a page", func() bool { return len(s.Pages()) == 1 })
 	memfd := func(flags, seals int, size int64, format bool) int {
 		fd, err := unix.MemfdCreate("x", flags)
 		if err != nil {
@@ -192,7 +183,7 @@ func TestStrangers(t *testing.T) {
 		if _, _, err := c.WriteMsgUnix(bad.msg, rights, nil); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "refused", func() bool { return s.Refused() == uint64(i)+1 })
+		eventually.Holds(t, "refused", func() bool { return s.Refused() == uint64(i)+1 })
 		c.Close()
 	}
 	if len(s.Pages()) != 1 || !good.Enter(Alltoall, 2) || s.Strictest().Hosts != 2 {
@@ -210,7 +201,7 @@ func TestFault(t *testing.T) {
 	s, _ := serve(t, path)
 	p := dial(t, path)
 	p.Enter(Alltoall, 2)
-	until(t, "a page", func() bool { return len(s.Pages()) == 1 })
+	eventually.Holds(t, "a page", func() bool { return len(s.Pages()) == 1 })
 	fd, err := unix.MemfdCreate("x", 0) // of no bytes: every access is a fault
 	if err != nil {
 		t.Fatal(err)
@@ -274,10 +265,10 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "its operation", func() bool { return s.Strictest() == Request{Op: Alltoallw, Hosts: 9} })
+	eventually.Holds(t, "its operation", func() bool { return s.Strictest() == Request{Op: Alltoallw, Hosts: 9} })
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	until(t, "its end", func() bool { return s.Strictest() == Request{} })
+	eventually.Holds(t, "its end", func() bool { return s.Strictest() == Request{} })
 }
 
 // FuzzHello reads messages that may hold anything.
