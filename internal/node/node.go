@@ -256,6 +256,9 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.startPacing(); err != nil {
 		return err
 	}
+	if err := d.holdShares(); err != nil {
+		return err
+	}
 	d.loadLimits()
 	d.links = newLinks(d, sock)
 	var parts []func(context.Context) error

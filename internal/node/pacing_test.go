@@ -2,8 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
+	"net/netip"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
@@ -169,6 +173,29 @@ func TestPacingOff(t *testing.T) {
 	if rep.Mode != "off" || rep.Links == nil || rep.Programs == nil {
 		t.Errorf("it says %+v", rep)
 	}
+}
+
+// TestSharesPortHeld: whatever the way of pacing, no other program can speak for the
+// daemon from the port of the live shares while it runs.
+func TestSharesPortHeld(t *testing.T) {
+	if !ownHost(t) {
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	found(t, dir)
+	for _, mode := range []Pace{PaceLive, PaceStatic, PaceOff} {
+		var at netip.AddrPort
+		r := begin(t, Config{State: dir, Pace: mode, Ready: func(n *Node) { at = netip.AddrPortFrom(n.Self().Addr4, SharesPort) }})
+		c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("--pace %s: another program listens at %v: %v", mode, at, err)
+		}
+		if err == nil {
+			c.Close()
+		}
+		r.end(t)
+	}
+	must(net.ListenUDP("udp4", &net.UDPAddr{Port: SharesPort}))(t).Close()
 }
 
 // TestPacingHints: what programs ask for comes into force while packets pass, and

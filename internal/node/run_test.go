@@ -184,6 +184,7 @@ func TestStartFails(t *testing.T) {
 		{"issuer", replaced("hub/ca.crt", garbage), []string{"hub/ca.crt", "backup"}},
 		{"name server", listen("udp4", "0.0.0.0:53"), []string{"dns", "53"}},
 		{"port of meetings", listen("tcp4", "0.0.0.0:7723"), []string{"7723", "in use"}},
+		{"live shares' port", listen("udp4", "0.0.0.0:7724"), []string{"7724", "in use"}},
 		{"exec port", listen("tcp4", "0.0.0.0:7722"), []string{"7722", "in use"}},
 		{"exec policy", replaced("policy.json", garbage), []string{"policy.json"}},
 		{"metrics' port", listen("tcp4", "127.0.0.1:7725"), []string{"7725", "in use", "--metrics"}},

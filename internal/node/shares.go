@@ -125,6 +125,23 @@ func (d *daemon) listenShares() (net.PacketConn, error) {
 	return c, nil
 }
 
+// holdShares keeps the live shares' port from others where this node shares nothing
+// live: the other nodes believe what comes from it. What comes to it is not read.
+func (d *daemon) holdShares() error {
+	if d.shares != nil || d.cfg.Userspace {
+		return nil
+	}
+	conn, err := d.listenShares()
+	if err != nil {
+		return err
+	}
+	d.onClose("the live shares' port", conn)
+	if c, ok := conn.(*net.UDPConn); ok {
+		return c.SetReadBuffer(1) // the kernel makes it its least
+	}
+	return nil
+}
+
 // changed says that members or limits may have changed. It may be called by
 // anybody and does not block.
 func (s *liveShares) changed() {
