@@ -239,8 +239,10 @@ func (s *site) setWAN(link wan.Link) error {
 			return err
 		}
 	}
-	if err := s.wire(link.IsPlain()); err != nil {
-		return err
+	if link.IsPlain() || s.WAN.IsPlain() { // an emulator changes while it runs
+		if err := s.wire(link.IsPlain()); err != nil {
+			return err
+		}
 	}
 	if !link.IsPlain() {
 		if err := s.lab.wan.set(wanRequest{
