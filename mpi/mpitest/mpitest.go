@@ -47,6 +47,7 @@ type config struct {
 	mpi      []mpi.Option
 	programs map[string]func(c *mpi.Comm) error
 	network  *network
+	breaks   map[int]int // bytes after which connections break, by number
 }
 
 // Place says which host and site each rank is on. Without it all are on one host.
@@ -92,6 +93,9 @@ func run(n int, body func(c *mpi.Comm) error, opts []Option) error {
 	cfg := config{timeout: time.Minute, programs: map[string]func(*mpi.Comm) error{}}
 	for _, o := range opts {
 		o(&cfg)
+	}
+	if cfg.network != nil {
+		cfg.network.breaks = cfg.breaks
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.timeout)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mpi"
@@ -23,6 +24,19 @@ func WAN(delay time.Duration, rate float64) Option {
 	}
 }
 
+// Break has a connection between sites break when it has carried so many bytes, both
+// ways together; what is under way on it then is lost. Connections are numbered from
+// 0 as they are dialed, those included that are given up because the other side has
+// dialed as well. It needs WAN.
+func Break(connection, after int) Option {
+	return func(c *config) {
+		if c.breaks == nil {
+			c.breaks = map[int]int{}
+		}
+		c.breaks[connection] = after
+	}
+}
+
 // network is a simulated one. It lives as long as a Run.
 type network struct {
 	delay time.Duration
@@ -31,6 +45,8 @@ type network struct {
 	mu        sync.Mutex // guards what follows
 	listeners map[string]*listener
 	links     map[string]*link // a site's way up or down
+	dialed    int              // connections between sites
+	breaks    map[int]int      // bytes after which some break, by number
 }
 
 // link is what the messages of a site share in one direction.
@@ -90,6 +106,9 @@ func (n *network) dial(ctx context.Context, from, address string) (net.Conn, err
 	}
 	to, _, _ := strings.Cut(address, "-")
 	there, back := n.pipe(from, to), n.pipe(to, from)
+	if from != to {
+		n.arm(there, back)
+	}
 	near := &conn{in: back, out: there, local: addr(from), remote: l.addr}
 	far := &conn{in: there, out: back, local: l.addr, remote: addr(from)}
 	select {
@@ -112,6 +131,39 @@ func (n *network) pipe(from, to string) *pipe {
 		p.up, p.down = n.link("up "+from), n.link("down "+to)
 	}
 	return p
+}
+
+// arm has the two directions of a connection break if Break said so.
+func (n *network) arm(there, back *pipe) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if after, ok := n.breaks[n.dialed]; ok {
+		f := &fuse{pipes: [2]*pipe{there, back}}
+		f.left.Store(int64(after))
+		there.fuse, back.fuse = f, f
+	}
+	n.dialed++
+}
+
+// fuse breaks a connection when it has carried so much.
+type fuse struct {
+	left  atomic.Int64
+	pipes [2]*pipe
+}
+
+// burn counts n bytes, and reports whether they were too many: then both directions
+// are closed and hold nothing any more. No pipe is locked.
+func (f *fuse) burn(n int) bool {
+	if f == nil || f.left.Add(int64(-n)) >= 0 {
+		return false
+	}
+	for _, p := range f.pipes {
+		p.close()
+		p.mu.Lock()
+		p.chunks, p.held = nil, 0
+		p.mu.Unlock()
+	}
+	return true
 }
 
 func (n *network) link(name string) *link {
@@ -163,6 +215,7 @@ type pipe struct {
 	delay    time.Duration
 	rate     float64
 	up, down *link
+	fuse     *fuse // nil: it does not break
 
 	mu      sync.Mutex // guards what follows
 	chunks  []chunk
@@ -218,6 +271,9 @@ func (p *pipe) write(b []byte, deadline <-chan time.Time) (n int, err error) {
 		p.held += k
 		p.signal()
 		p.mu.Unlock()
+		if p.fuse.burn(k) {
+			return n, io.ErrClosedPipe
+		}
 		b, n = b[k:], n+k
 	}
 	return n, nil
