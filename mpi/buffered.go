@@ -93,6 +93,9 @@ func (c *Comm) bsend(op string, data []byte, dest, tag int) error {
 	if err != nil || to == noProc {
 		return err
 	}
+	if c.w.profile != nil {
+		c.sends(op, to, len(data))
+	}
 	n := len(data) + BsendOverhead
 	if err := c.w.buffer.reserve(op, n); err != nil {
 		return err

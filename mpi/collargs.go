@@ -37,6 +37,9 @@ func (c *Comm) scheduled(k coll.Collective, a coll.Args, send, recv vec) *run {
 	a.Elem = max(send.size(), recv.size())
 	r := &run{sched: c.schedules.Get(k, a), swap: swapper(send, recv)}
 	r.bufs[coll.Send], r.bufs[coll.Recv] = send.b, recv.b
+	if c.w.profile != nil {
+		r.demand = demand{programs, k, c.rank, a}
+	}
 	return r
 }
 

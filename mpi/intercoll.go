@@ -64,6 +64,7 @@ func (s *stages) own(k coll.Collective, a coll.Args, send, recv coll.Ref) {
 func (s *stages) run(send, recv vec) *run {
 	r := &run{sched: &coll.Schedule{Rounds: s.rounds, Tmp: s.tmp, Name: "intercommunicator"}, swap: swapper(send, recv)}
 	r.bufs[coll.Send], r.bufs[coll.Recv] = send.b, recv.b
+	r.demand.whose = between
 	return r
 }
 

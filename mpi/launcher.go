@@ -53,6 +53,7 @@ type options struct {
 	host, site string
 	hostGiven  bool
 	hints      *string // WithHints
+	profile    *string // WithProfile
 	log        *slog.Logger
 }
 

@@ -30,6 +30,9 @@ func (c *Comm) isend(op string, data []byte, dest, tag int, mode engine.Mode) (R
 	if err != nil || to == noProc {
 		return Request{}, err
 	}
+	if c.w.profile != nil {
+		c.sends(op, to, len(data))
+	}
 	id, err := c.w.eng.Isend(&engine.SendArgs{To: to, Context: c.base + ctxMessages, Tag: int32(tag), Mode: mode, Data: data})
 	return c.request(op, dest, id, err)
 }

@@ -90,6 +90,9 @@ func (c *Comm) send(op string, buf borrowed, dest, tag int, mode engine.Mode) er
 	if err != nil || to == noProc {
 		return err
 	}
+	if c.w.profile != nil {
+		c.sends(op, to, len(buf.b))
+	}
 	if c.ctx != nil {
 		return c.sendUntil(op, buf, to, tag, mode)
 	}

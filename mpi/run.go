@@ -34,6 +34,7 @@ type run struct {
 	ended    bool
 	step     func(*engine.Op, engine.Status, error) // r.stepped of the round at hand, made once
 	mark     mark                                   // of which the pacer is told
+	demand   demand                                 // for a profile
 }
 
 // begin starts the schedule and returns the request that ends with it.
@@ -45,6 +46,9 @@ func (r *run) begin() engine.ID {
 	}
 	if r.mark.to != nil {
 		r.mark.enter()
+	}
+	if r.o.w.profile != nil {
+		r.demanded()
 	}
 	r.id = r.o.w.eng.General()
 	r.o.w.eng.Do(r.advance)

@@ -16,6 +16,7 @@ import (
 	"github.com/meshmpi/meshmpi/mpi/datatype"
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
 	"github.com/meshmpi/meshmpi/mpi/pmi"
+	shimrecord "github.com/meshmpi/meshmpi/mpishim/profile/record"
 )
 
 // World is MPI in one process of a job, from Init to Finalize. Its methods may
@@ -27,6 +28,7 @@ type World struct {
 	self     *Comm
 	parent   *Comm // of a job that was spawned
 	hints    *hints
+	profile  *shimrecord.Writer // nil: none is asked for
 
 	contexts  contexts
 	buffer    buffer
@@ -68,6 +70,7 @@ func Init(ctx context.Context, opts ...Option) (*World, error) {
 			_ = w.eng.Close(stop)
 		}
 		w.hints.close()
+		w.profile.Close(false)
 		_ = l.Close()
 		return nil, &Error{Op: "Init", Class: ErrOther, Peer: -1, Err: err}
 	}
@@ -148,6 +151,7 @@ func (w *World) makeComms(o *options) {
 	at := w.topology(g)
 	_, inside := w.launcher.(inProcess)
 	w.hints = openHints(o, !inside, os.Getenv, &at)
+	w.profile = openProfile(o, !inside, os.Getenv, w.launcher)
 	w.world = w.newComm(0, g)
 	w.world.SetName("world")
 	w.self = w.newComm(contextsPerComm, g.with([]engine.Proc{g.self}))
@@ -184,6 +188,7 @@ func (w *World) Finalize() error {
 			return err
 		}
 	}
+	w.profile.Close(true) // what follows is ours
 	ctx, cancel := context.WithTimeout(context.Background(), finalizeTime)
 	defer cancel()
 	var errs []error
@@ -323,6 +328,7 @@ func (w *World) Crash() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = w.eng.Close(over) // says that it was not given time
+	w.profile.Close(false)
 	w.hints.close()
 	_ = w.launcher.Close()
 }
