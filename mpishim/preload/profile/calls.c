@@ -13,7 +13,7 @@
 	EXPORT int name(CAT(P, n)) \
 	{ \
 		NEXT(int, #name, CAT(P, n)) \
-		ENTER(e); \
+		ENTERED(e, enter); \
 		int r = next ? next(CAT(A, n)) : missing(#name); \
 		if (r == 0 && e.counts) { \
 			__VA_ARGS__; \

@@ -1,6 +1,7 @@
 /* The functions that Fortran programs call: by reference, the error code last, which
  * mpi_f08 may leave out (then it is null). Open MPI's call PMPI_ functions, so they
- * are counted here; MPICH's call those of C, which count. */
+ * are counted here. MPICH's call those of C, which count, but for a few without a
+ * buffer in mpi_f08. */
 #include "profile.h"
 
 #define F 1
@@ -30,13 +31,9 @@ static int went_well(word ierr) { return !ierr || *(const int *)ierr == 0; }
 			fail(CAT(a, n), #name); \
 			return; \
 		} \
-		if (flavour() != OPENMPI) { \
-			next(CAT(A, n)); \
-			return; \
-		} \
-		ENTER(e); \
+		ENTERED(e, enter_f); \
 		next(CAT(A, n)); \
-		if (e.counts && went_well(CAT(a, n))) { \
+		if (counts_f(&e) && went_well(CAT(a, n))) { \
 			__VA_ARGS__; \
 		} \
 	}
@@ -83,7 +80,7 @@ NAMES(STARTED, mpi_startall, 3, a2, *(const int *)a1)
 	EXPORT void name(P2) \
 	{ \
 		NEXT(void, #name, P2) \
-		if (profile_ready() && flavour() == OPENMPI) \
+		if (profile_ready()) \
 			request_drop(request_f(a1, 0)); /* before another thread may get the handle */ \
 		if (next) \
 			next(A2); \

@@ -17,7 +17,7 @@
  * ranks.c      communicators: their ranks in MPI_COMM_WORLD, their neighbours
  * spread.c     which ranks an operation sends to, and how much
  * requests.c   persistent operations, counted whenever they are started
- * calls.c      the functions that C calls;  fortran.c  those of Open MPI's Fortran
+ * calls.c      the functions that C calls;  fortran.c  those that Fortran calls
  * ../pattern/find.c  the MPI: its functions, its handles
  *
  * Environment: MESH_PROFILE, the folder where the file rank-N is made.
@@ -75,10 +75,13 @@ int in_place(word buf, int fortran);
 word type_f(word type);
 extern __thread int inside;    /* functions of ours on this thread: only the outermost counts */
 
-struct entered { int counts; uint64_t now; };
+struct entered { int counts, within; uint32_t seen; uint64_t now; };
 void enter(struct entered *e);
+void enter_f(struct entered *e);       /* from Fortran, whose functions may call those of C */
+int counts_f(const struct entered *e); /* whether they have not */
 void leave(struct entered *e);
-#define ENTER(e) struct entered e __attribute__((cleanup(leave))); enter(&e) /* also where an error handler throws */
+/* Leaves also where an error handler throws. */
+#define ENTERED(e, how) struct entered e __attribute__((cleanup(leave))); how(&e)
 
 /* requests.c */
 void request_keep(const struct call *c, word request);

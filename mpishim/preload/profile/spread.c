@@ -4,21 +4,46 @@
 
 __thread int inside __attribute__((tls_model("initial-exec")));
 
-void enter(struct entered *e)
+static __thread uint32_t seen __attribute__((tls_model("initial-exec"))); /* calls that count, of C's functions */
+
+static void look(struct entered *e)
 {
-	e->counts = inside++ == 0;
-	if (!e->counts)
-		return;
 	if (!profile_ready())
 		profile_init();
 	if ((e->counts = profile_ready()))
 		e->now = table_now();
 }
 
+void enter(struct entered *e)
+{
+	e->counts = 0;
+	e->within = 1;
+	if (inside++ == 0) {
+		look(e);
+		seen++;
+	}
+}
+
+/* enter_f leaves it to C's functions to count where an MPI other than Open MPI calls
+ * them from its Fortran. */
+void enter_f(struct entered *e)
+{
+	if (flavour() == OPENMPI) {
+		enter(e);
+		return;
+	}
+	e->counts = e->within = 0;
+	e->seen = seen;
+	if (inside == 0)
+		look(e);
+}
+
+int counts_f(const struct entered *e) { return e->counts && (e->within || e->seen == seen); }
+
 void leave(struct entered *e)
 {
-	(void)e;
-	inside--;
+	if (e->within)
+		inside--;
 }
 
 /* is_root reports whether a root's number says that the caller is it, in an
