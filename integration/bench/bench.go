@@ -56,7 +56,6 @@ type Env struct {
 	Bin   string    // directory of meshd, meshctl, meshrun and meshrsh
 	Work  string    // a directory for what is made on the way; hosts see it
 	Quick bool      // fewer and shorter measurements: to see that it works
-	Plots string    // a directory for drawings; "": plots in Work
 	With  Choices   // what to measure, where a benchmark lets one choose
 	Say   io.Writer // progress, one line each
 }
@@ -91,6 +90,13 @@ type Part struct {
 	Text  string // Markdown, above the table
 	Head  []string
 	Rows  [][]string
+}
+
+// Drawing is a plot that belongs to a table. It lies in plots/ beside the document.
+type Drawing struct {
+	File  string // its name there
+	About string // what it shows, in a line
+	plot  plot
 }
 
 // Verdict says whether a bound held.

@@ -3,9 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/meshmpi/meshmpi/integration/wan"
@@ -28,20 +26,18 @@ func (n *narrow) record(ctx context.Context, l *load) (*wan.Record, error) {
 	return &r.Up, err
 }
 
-// draw makes the plot of a crossing, if both its ways were recorded.
-func (m *matbRun) draw(c *crossing, records map[string]*wan.Record) error {
+// drawing is the plot of a setting; none unless both its ways were recorded.
+func (c *crossing) drawing(records map[string]*wan.Record) []Drawing {
 	before, after := records[unpaced], records[lived]
 	if before == nil || after == nil {
 		return nil
 	}
-	dir := m.env.Plots
-	if dir == "" {
-		dir = filepath.Join(m.env.Work, "plots")
-	}
-	name := fmt.Sprintf("matb-%d-%s-%v.svg", c.rate/1_000_000, c.tcp, c.delay)
-	title := fmt.Sprintf("MPI_Alltoall of 16 KiB, 4 + 4 hosts, %v one way, %s", c.delay, c.link())
-	c.images = append(c.images, fmt.Sprintf("![%s: what comes to the uplink, unpaced and paced](plots/%s)", title, name))
-	return trafficPlot(title, float64(c.rate), before, after).write(filepath.Join(dir, name))
+	title := fmt.Sprintf("MPI_Alltoall of 16 KiB, %v", c.setting)
+	return []Drawing{{
+		File:  fmt.Sprintf("matb-%d-%s-%v.svg", c.rate/1_000_000, c.tcp, c.delay),
+		About: title + ", one way: what comes to an uplink in each millisecond, unpaced over paced, and what waits there",
+		plot:  trafficPlot(title, float64(c.rate), before, after),
+	}}
 }
 
 // trafficPlot has what came in each millisecond unpaced over the same paced, and the
@@ -89,13 +85,4 @@ func indices(values []float64) []float64 {
 		all[i] = float64(i)
 	}
 	return all
-}
-
-// pictures are Markdown of all plots.
-func pictures(all []*crossing) string {
-	var list []string
-	for _, c := range all {
-		list = append(list, c.images...)
-	}
-	return strings.Join(list, "\n\n")
 }

@@ -76,7 +76,6 @@ type crossing struct {
 	cells  map[string]map[topic]cell // by way
 	pains  map[string]suffering      // over all jobs
 	failed []string                  // jobs that did not end well
-	images []string                  // pictures, as Markdown
 }
 
 // sweep measures at each of some settings and adds to the table.
@@ -104,9 +103,7 @@ func (m *matbRun) sweep(ctx context.Context, s sweep, t *Table) {
 				records[w.name] = r
 			}
 		}
-		if err := m.draw(c, records); err != nil {
-			c.fail(m.env, "plots", err)
-		}
+		t.Drawings = append(t.Drawings, c.drawing(records)...)
 		all = append(all, c)
 	}
 	m.report(all, s.ways, t)

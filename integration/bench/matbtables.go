@@ -9,7 +9,7 @@ import (
 
 // timesPart is what all ways took.
 func timesPart(all []*crossing, ways []way) Part {
-	p := Part{Title: all[0].link() + ": times, ms (÷ oracle)", Text: pictures(all), Head: []string{"delay", "program"}}
+	p := Part{Title: all[0].link() + ": times, ms (÷ oracle)", Head: []string{"delay", "program"}}
 	for _, w := range ways {
 		p.Head = append(p.Head, w.name)
 	}

@@ -63,9 +63,6 @@ func (o *options) run(ctx context.Context) (err error) {
 		return err
 	}
 	env := &bench.Env{Bin: o.Bin, Work: work, Quick: o.Quick, Say: os.Stderr, With: o.With}
-	if o.Write != "" {
-		env.Plots = filepath.Join(filepath.Dir(o.Write), "plots")
-	}
 	missed := 0
 	for _, b := range o.chosen() {
 		table, err := b.Run(ctx, env)
