@@ -75,7 +75,7 @@ func TestPlot(t *testing.T) {
 // TestDrawings: the document links a table's drawings, which lie beside it.
 func TestDrawings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "benchmarks.md")
-	table := Table{Name: "shares", Title: "T", Head: []string{"a"}, Drawings: []Drawing{{"one.svg", "What it shows", plot{title: "one"}}}}
+	table := Table{Name: "matb", Title: "T", Head: []string{"a"}, Drawings: []Drawing{{"one.svg", "What it shows", plot{title: "one"}}}}
 	if err := WriteDocument(path, Place{}, []Table{table}); err != nil {
 		t.Fatal(err)
 	}
