@@ -40,6 +40,15 @@ type sweep struct {
 	settings []setting
 	ways     []way
 	loads    []string
+	rivals   []string // loads of the ways that others invented; nil: the same
+}
+
+// of are the loads of one way.
+func (s sweep) of(w way) []string {
+	if w.outside != nil && s.rivals != nil {
+		return s.rivals
+	}
+	return s.loads
 }
 
 // matbPlan is what a run measures.
@@ -73,15 +82,16 @@ func planMATB(quick bool) matbPlan {
 	p := matbPlan{pairs: 20, pairAt: setting{matbGate, 2 * ms, "cubic"}, paired: loadNames(), plots: true, rounds: 1,
 		sizes: []int{4 << 10, 16 << 10, 128 << 10, 1 << 20}}
 	p.sweeps = []sweep{
-		{product([]int64{matbGate}, []string{"cubic"}, delays), ways(), loadNames()},
-		{product([]int64{4 * matbGate}, []string{"cubic"}, delays), few, []string{loadAlltoall, loadCG, loadLU}},
-		{product([]int64{matbGate}, []string{"bbr"}, delays[1:2]), few, []string{loadAlltoall, loadCG}},
+		{product([]int64{matbGate}, []string{"cubic"}, delays), ways(), loadNames(), nil},
+		{product([]int64{4 * matbGate}, []string{"cubic"}, delays), few, []string{loadAlltoall, loadCG, loadLU}, nil},
+		{product([]int64{matbGate}, []string{"bbr"}, delays[1:2]), few, []string{loadAlltoall, loadCG}, nil},
 	}
 	if quick {
 		p.pairs, p.sizes, p.paired = 3, []int{16 << 10, 128 << 10}, []string{loadAlltoall, loadCG}
+		few, rivals := waysNamed(lived), []string{loadAlltoall}
 		p.sweeps = []sweep{
-			{product([]int64{matbGate}, []string{"cubic"}, delays[1:2]), ways(), loadNames()},
-			{product([]int64{4 * matbGate}, []string{"bbr"}, delays[1:2]), waysNamed(lived, oracle), []string{loadAlltoall}},
+			{product([]int64{matbGate}, []string{"cubic"}, delays[1:2]), ways(), loadNames(), rivals},
+			{product([]int64{4 * matbGate}, []string{"bbr"}, delays[1:2]), few, rivals, nil},
 		}
 	}
 	return p
@@ -114,6 +124,9 @@ func (p matbPlan) choose(with Choices) (matbPlan, error) {
 	}
 	for i := range p.sweeps {
 		p.sweeps[i].loads = narrowed(p.sweeps[i].loads, loads)
+		if len(loads) > 0 {
+			p.sweeps[i].rivals = nil // what is asked for is for all
+		}
 		if len(named) > 0 {
 			p.sweeps[i].ways = waysNamed(named...)
 		}

@@ -33,7 +33,7 @@ func (c cell) times() (s sample) {
 	return s
 }
 
-// used is the share of the uplinks that was used.
+// used is the share of the uplinks that was used (NaN: no time has passed).
 func (c cell) used() float64 {
 	var s sample
 	for _, r := range c {
@@ -86,8 +86,7 @@ func (m *matbRun) sweep(ctx context.Context, s sweep, t *Table) {
 			break
 		}
 		c := &crossing{setting: set, cells: map[string]map[topic]cell{}, pains: map[string]suffering{}}
-		loads := m.chosen(s.loads)
-		for _, l := range loads {
+		for _, l := range m.chosen(s.loads) {
 			for _, w := range l.figures {
 				c.topics = append(c.topics, topic{l.name, w})
 			}
@@ -95,7 +94,7 @@ func (m *matbRun) sweep(ctx context.Context, s sweep, t *Table) {
 		records := map[string]*wan.Record{}
 		for i, w := range s.ways {
 			m.env.say("matb: %v: %s (%d of %d)", set, w.name, i+1, len(s.ways))
-			r, err := m.measure(ctx, c, w, loads)
+			r, err := m.measure(ctx, c, w, m.chosen(s.of(w)))
 			if err != nil && ctx.Err() == nil {
 				c.fail(m.env, w.name, err)
 			}

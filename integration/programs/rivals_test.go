@@ -70,7 +70,7 @@ func TestKernels(t *testing.T) {
 		{"cg", "8", []string{"65536"}, []string{"cg 65536"}},
 		{"lu", "1", []string{"-depth", "4", "64"}, []string{"lu 64"}},
 		{"lu", "3", []string{"-depth", "4", "64"}, []string{"lu 64"}},
-		{"lu", "8", []string{"1280"}, []string{"lu 1280"}},
+		{"lu", "8", []string{"-depth", "8", "-sweeps", "1", "1280"}, []string{"lu 1280"}},
 	} {
 		inC, err := Compile(dir, x.program, "mpicc.openmpi")
 		if err != nil {

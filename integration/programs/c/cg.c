@@ -112,15 +112,14 @@ static int by_value(const void *u, const void *v)
 	return (d > 0) - (d < 0);
 }
 
-int main(int argc, char **argv)
-{
-	enum { SOLVE = 15 }; /* steps after which the error is below 1e-6 */
-	int marks = 0, steps = SOLVE, bytes = 256 << 10;
-	double seconds = 0, error = 0;
+enum { SOLVE = 15 }; /* steps after which the error is below 1e-6 */
 
-	MPI_Init(&argc, &argv);
-	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	MPI_Comm_size(MPI_COMM_WORLD, &size);
+static int marks, steps = SOLVE, bytes = 256 << 10;
+static double seconds;
+
+/* prepare reads the options and makes the vectors. */
+static void prepare(int argc, char **argv)
+{
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-mark") == 0)
 			marks = 1;
@@ -141,6 +140,11 @@ int main(int argc, char **argv)
 	if (!x)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	r = x + n, p = r + n, q = p + n, far = q + n;
+}
+
+/* agree finds how many steps fit the time. */
+static void agree(void)
+{
 	start();
 	for (int i = 0; i < WARM; i++)
 		step();
@@ -153,6 +157,17 @@ int main(int argc, char **argv)
 		steps = t > MOST ? MOST : (int)t;
 	MPI_Bcast(&steps, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	steps = (steps + SOLVE - 1) / SOLVE * SOLVE;
+}
+
+int main(int argc, char **argv)
+{
+	double error = 0;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	prepare(argc, argv);
+	agree();
 	double *times = malloc(steps * sizeof *times), total = 0;
 	if (!times)
 		MPI_Abort(MPI_COMM_WORLD, 2);

@@ -117,14 +117,12 @@ static int run(int sweeps, double *times, uint32_t *across, uint32_t *along, uin
 	return wrong;
 }
 
-int main(int argc, char **argv)
-{
-	int marks = 0, sweeps = 3, bytes = 1280;
-	double seconds = 0, warm[WARM], mean = 0;
+static int marks, sweeps = 3, bytes = 1280;
+static double seconds;
 
-	MPI_Init(&argc, &argv);
-	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	MPI_Comm_size(MPI_COMM_WORLD, &size);
+/* prepare reads the options and lays the grid out. */
+static void prepare(int argc, char **argv)
+{
 	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "-mark") == 0)
 			marks = 1;
@@ -147,6 +145,16 @@ int main(int argc, char **argv)
 	while (size % rows)
 		rows--;
 	cols = size / rows, row = rank / cols, col = rank % cols;
+}
+
+int main(int argc, char **argv)
+{
+	double warm[WARM], mean = 0;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	prepare(argc, argv);
 	uint32_t *across = malloc(2 * (size_t)edge * sizeof *across);
 	if (!across)
 		MPI_Abort(MPI_COMM_WORLD, 2);
