@@ -92,13 +92,6 @@ type Part struct {
 	Rows  [][]string
 }
 
-// Drawing is a plot that belongs to a table. It lies in plots/ beside the document.
-type Drawing struct {
-	File  string // its name there
-	About string // what it shows, in a line
-	plot  plot
-}
-
 // Verdict says whether a bound held.
 type Verdict struct {
 	Good bool

@@ -85,8 +85,8 @@ func TestPairedInterval(t *testing.T) {
 	}
 }
 
-// judged is a crossing in which all-to-alls of 16 KiB take as long as given, by way.
-func judged(times map[string]float64, pains map[string]suffering) *crossing {
+// crossed is a crossing in which all-to-alls of 16 KiB take as long as given, by way.
+func crossed(times map[string]float64, pains map[string]suffering) *crossing {
 	c := &crossing{setting: setting{matbGate, 2 * time.Millisecond, "cubic"}, cells: map[string]map[topic]cell{}, pains: pains}
 	all, inGo := topic{loadAlltoall, what{"alltoall", 16 << 10}}, topic{loadGo, what{"alltoall", 16 << 10}}
 	c.topics = []topic{all, inGo}
@@ -103,20 +103,20 @@ func TestJudgeCrossing(t *testing.T) {
 		}
 		return all
 	}
-	good := judged(map[string]float64{unpaced: 99_000, htb: 34_000, lived: 33_000, oracle: 31_000},
+	good := crossed(map[string]float64{unpaced: 99_000, htb: 34_000, lived: 33_000, oracle: 31_000},
 		map[string]suffering{unpaced: {retransmitted: 400, timeouts: 3}, lived: {retransmitted: 20, needless: 20, timeouts: 1, spurious: 1}})
 	got := verdicts(good)
 	if len(got) != 7 || strings.Contains(strings.Join(got, "\n"), "false") {
 		t.Errorf("a good one is judged\n%s", strings.Join(got, "\n"))
 	}
-	bad := judged(map[string]float64{unpaced: 90_000, htb: 34_000, lived: 36_000, oracle: 31_000},
+	bad := crossed(map[string]float64{unpaced: 90_000, htb: 34_000, lived: 36_000, oracle: 31_000},
 		map[string]suffering{unpaced: {retransmitted: 400, timeouts: 3}, lived: {retransmitted: 15, own: 6, timeouts: 1}})
 	bad.failed = []string{"unpaced: lu: killed"}
 	got = verdicts(bad)
 	if n := strings.Count(strings.Join(got, "\n"), "false"); len(got) != 8 || n != 6 { // used and Go's bound hold
 		t.Errorf("a bad one is judged\n%s", strings.Join(got, "\n"))
 	}
-	other := judged(nil, nil)
+	other := crossed(nil, nil)
 	other.tcp = "bbr"
 	if got := verdicts(other); len(got) != 0 {
 		t.Errorf("promises are judged where none are made: %q", got)
@@ -125,7 +125,7 @@ func TestJudgeCrossing(t *testing.T) {
 
 // TestParts: a job that did not end leaves its cell empty and the rest as it is.
 func TestParts(t *testing.T) {
-	c := judged(map[string]float64{unpaced: 62_000, oracle: 31_000}, map[string]suffering{unpaced: {retransmitted: 4, timeouts: 3, own: 2}})
+	c := crossed(map[string]float64{unpaced: 62_000, oracle: 31_000}, map[string]suffering{unpaced: {retransmitted: 4, timeouts: 3, own: 2}})
 	part := timesPart([]*crossing{c}, waysNamed(unpaced, lived, oracle))
 	if got, want := strings.Join(part.Rows[0], "|"), "2ms|alltoall, 16 KiB|62.0 (2.00)|–|31.0"; got != want {
 		t.Errorf("times: %s, want %s", got, want)
@@ -154,7 +154,7 @@ func TestTrafficPlot(t *testing.T) {
 		r.Arrived[i] = 1250 // 12,500 bytes in the first millisecond
 	}
 	r.Queue[11], r.Queue[12] = 5000, 4000
-	c := judged(nil, nil)
+	c := crossed(nil, nil)
 	if got := c.drawing(map[string]*wan.Record{unpaced: r}); got != nil {
 		t.Errorf("one way alone is drawn: %v", got)
 	}
