@@ -201,7 +201,7 @@ func matb(ctx context.Context, env *Env) (Table, error) {
 	if m.loads, err = newLoads(ctx, env, plan.sizes, env.Quick); err != nil {
 		return Table{}, err
 	}
-	restore, err := allowCongestion("cubic", "bbr", "reno")
+	restore, err := allowCubic("bbr", "reno")
 	if err != nil {
 		return Table{}, err
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ func (l *load) once(ctx context.Context, n *narrow) (map[what]reading, error) {
 	return l.job(l, ctx, n, l.short, l.brief)
 }
 
-// newLoads compiles the programs. Sizes are those of the all-to-alls.
+// newLoads compiles the programs, and the token bucket. Sizes are those of the all-to-alls.
 func newLoads(ctx context.Context, env *Env, sizes []int, quick bool) (all []*load, err error) {
 	var total []int
 	for _, n := range sizes {
@@ -72,6 +73,9 @@ func newLoads(ctx context.Context, env *Env, sizes []int, quick bool) (all []*lo
 		{name: loadLU, args: kernel + strconv.Itoa(luBytes), figures: lu, short: kernel + strconv.Itoa(luBytes), brief: lu},
 		{name: loadHPCC, program: "/usr/bin/hpcc", figures: hpccFigures(), brief: hpccFigures(), job: (*load).hpcc},
 		{name: loadGo, args: exchange + words(total), figures: figures, short: short, brief: brief},
+	}
+	if _, err := programs.Build(ctx, env.Work, "bucket"); err != nil {
+		return nil, err
 	}
 	for _, l := range all {
 		source := map[string]string{loadAlltoall: "colls", loadCG: "cg", loadLU: "lu"}[l.name]
@@ -226,17 +230,19 @@ func (m *markReader) Write(b []byte) (int, error) {
 // line looks at one line.
 func (m *markReader) line(line string) error {
 	f := strings.Fields(line)
-	if len(f) != 4 || f[0] != "mark" {
+	if len(f) != 5 || f[0] != "mark" {
 		return nil
 	}
-	bytes, err := strconv.Atoi(f[3])
-	if err != nil {
+	bytes, err1 := strconv.Atoi(f[3])
+	seconds, err2 := strconv.ParseFloat(f[4], 64)
+	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("the mark %q: %w", line, err)
 	}
 	now, err := m.take()
 	if err != nil {
 		return fmt.Errorf("counters at %q: %w", line, err)
 	}
+	now.late = time.Since(time.UnixMicro(int64(seconds*1e6))) > markPause
 	w := what{f[2], bytes}
 	if f[1] == "end" {
 		m.between[w] = [2]snapshot{m.open[w], now}

@@ -52,29 +52,29 @@ func TestMarkReader(t *testing.T) {
 	}}
 	begun := 0
 	m.begun = func() error { begun++; return nil }
-	text := "hello\nmark begin cg 64\nmark end cg 64\ncg 64 12.5 20.0 3.0\n"
+	text := "hello\nmark begin cg 64 1.5\nmark end cg 64 9999999999.25\ncg 64 12.5 20.0 3.0\n"
 	for _, b := range []byte(text) {
 		if _, err := m.Write([]byte{b}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w := what{"cg", 64}
-	if m.err != nil || begun != 1 || n != 2 || m.between[w][1].bytes != 2000 || m.text.String() != text {
+	if m.err != nil || begun != 1 || n != 2 || m.between[w][1].bytes != 2000 || !m.between[w][0].late || m.between[w][1].late || m.text.String() != text {
 		t.Errorf("begun %d, snapshots %d, %+v, %v", begun, n, m.between, m.err)
 	}
 	got, err := readings(parseFigures(text), m.between, []what{w}, matbGate, 0, text)
-	if err != nil || got[w].us != 12.5 || got[w].pain.bytes != 1000 {
+	if err != nil || got[w].us != 12.5 || got[w].pain.bytes != 1000 || got[w].pain.late != 1 {
 		t.Errorf("readings: %+v, %v", got, err)
 	}
 	if _, err := readings(parseFigures(text), nil, []what{w}, matbGate, 0, text); err == nil {
 		t.Error("a figure that nothing was counted for is taken")
 	}
-	if _, _ = m.Write([]byte("mark end cg many\n")); m.err == nil {
+	if _, _ = m.Write([]byte("mark end cg many 1.5\n")); m.err == nil {
 		t.Error("a mark without a number is taken")
 	}
 	bad := errors.New("no counters")
 	m = &markReader{take: func() (snapshot, error) { return snapshot{}, bad }, open: map[what]snapshot{}}
-	if _, _ = m.Write([]byte("mark begin lu 1\n")); !errors.Is(m.err, bad) {
+	if _, _ = m.Write([]byte("mark begin lu 1 1.5\n")); !errors.Is(m.err, bad) {
 		t.Errorf("the error is %v, want %v", m.err, bad)
 	}
 }

@@ -33,11 +33,13 @@ func (c cell) times() (s sample) {
 	return s
 }
 
-// used is the share of the uplinks that was used (NaN: no time has passed).
+// used is the share of the uplinks that was used; NaN if its bytes were never counted in time.
 func (c cell) used() float64 {
 	var s sample
 	for _, r := range c {
-		s = append(s, r.pain.used())
+		if r.pain.late == 0 {
+			s = append(s, r.pain.used())
+		}
 	}
 	return s.median()
 }
@@ -155,9 +157,11 @@ func (m *matbRun) measure(ctx context.Context, c *crossing, w way, loads []*load
 				return nil, ctx.Err()
 			}
 			got, err := l.run(ctx, n)
-			if err != nil {
+			if err != nil && ctx.Err() == nil {
 				c.fail(m.env, w.name+": "+l.name, err)
-				continue
+			}
+			if err != nil {
+				continue // or has been interrupted
 			}
 			for what, r := range got {
 				cells[topic{l.name, what}] = append(cells[topic{l.name, what}], r)
@@ -183,8 +187,8 @@ func brief(l *load, got map[what]reading) string {
 	var all []string
 	for _, w := range l.figures {
 		r := got[w]
-		all = append(all, fmt.Sprintf("%v %.2f ms (%.0f again, %.0f time-outs, %.0f lost, %.2f used)",
-			topic{l.name, w}, r.us/1e3, r.pain.retransmitted, r.pain.timeouts, r.pain.dropped, r.pain.used()))
+		all = append(all, fmt.Sprintf("%v %.2f ms (%.0f again, %.0f time-outs, %.0f lost, %.2f used, %.0f marks late)",
+			topic{l.name, w}, r.us/1e3, r.pain.retransmitted, r.pain.timeouts, r.pain.dropped, r.pain.used(), r.pain.late))
 	}
 	return strings.Join(all, "; ")
 }
@@ -197,11 +201,12 @@ type suffering struct {
 	probes                  float64 // for tail loss
 	dropped, own            float64
 	bytes, capacity         float64
+	late                    float64 // marks that counters were read too late for
 }
 
 func (s suffering) plus(o suffering) suffering {
 	return suffering{s.retransmitted + o.retransmitted, s.needless + o.needless, s.timeouts + o.timeouts, s.spurious + o.spurious, s.probes + o.probes,
-		s.dropped + o.dropped, s.own + o.own, s.bytes + o.bytes, s.capacity + o.capacity}
+		s.dropped + o.dropped, s.own + o.own, s.bytes + o.bytes, s.capacity + o.capacity, s.late + o.late}
 }
 
 func (s suffering) used() float64 { return s.bytes / s.capacity }
@@ -212,6 +217,7 @@ type snapshot struct {
 	tcp    map[string]float64
 	frames uint64 // refused by the uplinks
 	bytes  uint64 // that have crossed them
+	late   bool   // it was taken when the silence after its mark was over
 }
 
 // timeoutCounters are where the kernel counts retransmission time-outs: each in one of
@@ -230,6 +236,11 @@ func (s snapshot) since(before snapshot, rate int64, paused time.Duration) (p su
 	}
 	p.spurious, p.probes = grown("TcpExt.TCPLossUndo"), grown("TcpExt.TCPLossProbes")
 	p.dropped, p.bytes = float64(s.frames-before.frames), float64(s.bytes-before.bytes)
+	for _, end := range []snapshot{before, s} {
+		if end.late {
+			p.late++
+		}
+	}
 	p.capacity = 2 * float64(rate) / 8 * (s.at.Sub(before.at) - paused).Seconds() // of two uplinks
 	return p
 }

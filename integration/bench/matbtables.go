@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -79,8 +80,10 @@ func countersPart(all []*crossing, ways []way) Part {
 			p.Head = append(p.Head, "used, "+t.String())
 		}
 	}
+	late := 0.0
 	for _, c := range all {
 		for _, w := range ways {
+			late += c.pains[w.name].late
 			pain, there := c.pains[w.name]
 			if !there {
 				continue
@@ -90,12 +93,23 @@ func countersPart(all []*crossing, ways []way) Part {
 				row = append(row, fmt.Sprintf("%.0f", n))
 			}
 			for _, t := range largest {
-				row = append(row, fmt.Sprintf("%.2f", c.cells[w.name][t].used()))
+				row = append(row, share(c.cells[w.name][t].used()))
 			}
 			p.Rows = append(p.Rows, row)
 		}
 	}
+	if late > 0 {
+		p.Text = fmt.Sprintf("At %.0f marks counters were read late, since the machine was busy: some of what happened there is not counted, or with something else.", late)
+	}
 	return p
+}
+
+// share is a share of a whole, "–" if nobody knows it.
+func share(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // checks gathers what holds of many, and names what does not.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/meshmpi/meshmpi/integration/deploy"
 	"github.com/meshmpi/meshmpi/integration/lab"
-	"github.com/meshmpi/meshmpi/integration/programs"
 	"github.com/meshmpi/meshmpi/integration/wan"
 )
 
@@ -79,7 +79,7 @@ type narrow struct {
 	*twoSites
 	setting
 	way    way
-	bucket string // the executable
+	bucket string // the executable, which newLoads has built
 }
 
 func (n *narrow) close() { _ = n.net.Lab.Close() }
@@ -92,12 +92,9 @@ func (n *narrow) hosts() (all []*lab.Host) {
 }
 
 func newNarrow(ctx context.Context, env *Env, s setting, w way, dir string) (_ *narrow, err error) {
-	n := &narrow{twoSites: &twoSites{}, setting: s, way: w}
+	n := &narrow{twoSites: &twoSites{}, setting: s, way: w, bucket: filepath.Join(env.Work, "bucket-go")}
 	for i := range siteRanks {
 		n.a, n.b = append(n.a, fmt.Sprintf("a%d", i+1)), append(n.b, fmt.Sprintf("b%d", i+1))
-	}
-	if n.bucket, err = programs.Build(ctx, env.Work, "bucket"); err != nil {
-		return nil, err
 	}
 	queue := w.queue
 	if queue == 0 {
@@ -260,9 +257,9 @@ func parseTxDrops(text, link string) (float64, error) {
 // the machine's.
 const allowedCongestion = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
 
-// allowCongestion has hosts of a lab be allowed to use some algorithms, until restore
-// is called. The kernel refuses those it does not have.
-func allowCongestion(names ...string) (restore func(), err error) {
+// allowCubic has hosts of a lab be allowed to use cubic, and others that the kernel
+// has, until restore is called.
+func allowCubic(others ...string) (restore func(), err error) {
 	old, err := os.ReadFile(allowedCongestion)
 	if err != nil {
 		return nil, err
@@ -272,7 +269,7 @@ func allowCongestion(names ...string) (restore func(), err error) {
 		return nil, err
 	}
 	list := strings.Fields(string(old))
-	for _, name := range names {
+	for _, name := range append(others, "cubic") {
 		if !slices.Contains(list, name) && slices.Contains(strings.Fields(string(known)), name) {
 			list = append(list, name)
 		}

@@ -95,7 +95,7 @@ func pacer(ctx context.Context, env *Env) (Table, error) {
 	if err := needPrograms(map[string]string{"iperf3": "iperf3", "tc": "iproute2", "taskset": "util-linux", "nice": "coreutils"}); err != nil {
 		return Table{}, err
 	}
-	restore, err := allowCongestion("cubic")
+	restore, err := allowCubic()
 	if err != nil {
 		return Table{}, err
 	}

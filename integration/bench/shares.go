@@ -86,7 +86,7 @@ func shares(ctx context.Context, env *Env) (Table, error) {
 	if err != nil {
 		return Table{}, err
 	}
-	restore, err := allowCongestion("cubic")
+	restore, err := allowCubic()
 	if err != nil {
 		return Table{}, err
 	}

@@ -154,7 +154,7 @@ func (t *timer) mark(what, name string, size int) error {
 		return err
 	}
 	if t.c.Rank() == 0 {
-		fmt.Printf("mark %s %s %d\n", what, name, size)
+		fmt.Printf("mark %s %s %d %.6f\n", what, name, size, float64(time.Now().UnixMicro())/1e6)
 	}
 	time.Sleep(markPause)
 	return nil
