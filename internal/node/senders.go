@@ -30,13 +30,16 @@ const (
 type sender struct {
 	at   time.Time // of the sample
 	sent int64
-	want int64
+	most int64     // bits per second that it has sent lately
 	full time.Time // since when it has a backlog; zero: it has none
+	last time.Time // when it last was hungry
 }
 
 // see takes in what the pacer says now and returns what the link could send, in
-// bits per second, 0 when it is idle. With a backlog that lasts that is all there
-// is; without one, what it has sent lately and a quarter more.
+// bits per second, 0 when it is idle. With a backlog that lasts, and until a whole
+// sample has shown otherwise, that is all there is; without one, what it has sent
+// lately and a quarter more. A moment's want of packets, while TCP answers a mark, is
+// no reason to give up what has been lent: it falls by a quarter a sample at most.
 func (s *sender) see(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent = now, d.sent
@@ -50,16 +53,17 @@ func (s *sender) see(now time.Time, d linkDemand) int64 {
 	case s.full.IsZero():
 		s.full = now
 	}
-	age := now.Sub(s.at)
-	switch {
-	case !s.full.IsZero() && now.Sub(s.full) >= hungryAfter:
-		s.want = unbounded // until a whole sample has shown otherwise
-		s.at, s.sent = now, d.sent
-	case age >= sentFor:
-		s.want = int64(float64(d.sent-s.sent) * 8 / age.Seconds() * 1.25)
+	if age := now.Sub(s.at); age >= sentFor {
+		s.most = max(int64(float64(d.sent-s.sent)*8/age.Seconds()), s.most*3/4)
 		s.at, s.sent = now, d.sent
 	}
-	return max(s.want, 1)
+	if !s.full.IsZero() && now.Sub(s.full) >= hungryAfter {
+		s.last = now
+	}
+	if !s.last.IsZero() && now.Sub(s.last) < sentFor {
+		return unbounded
+	}
+	return max(s.most*5/4, 1)
 }
 
 // lookAtLinks tells the machine what every link wants.

@@ -227,12 +227,12 @@ func TestSenderSees(t *testing.T) {
 		{2, linkDemand{sent: 10_000, waiting: 9000, last: at(2)}, 1},            // a backlog, for the moment
 		{7, linkDemand{sent: 20_000, waiting: 9000, last: at(7)}, unbounded},    // that lasts
 		{8, linkDemand{sent: 21_000, last: at(8)}, unbounded},                   // it has gone, for the moment
-		{17, linkDemand{sent: 32_500, last: at(17)}, 12_500_000},                // a whole sample: 12,500 bytes in 10 ms, and a quarter more
-		{18, linkDemand{sent: 33_000, waiting: 9000, last: at(18)}, 12_500_000}, // a burst
-		{20, linkDemand{sent: 42_500, last: at(20)}, 12_500_000},                // is no demand
-		{27, linkDemand{sent: 52_500, last: at(27)}, 20_000_000},                // until it counts
-		{42, linkDemand{sent: 52_500, last: at(27)}, 1},                         // nothing in a sample, but no silence yet
-		{43, linkDemand{sent: 52_500, last: at(27)}, 0},                         // silence
+		{17, linkDemand{sent: 34_000, last: at(17)}, 20_000_000},                // a whole sample: 34,000 bytes in 17 ms, and a quarter more
+		{18, linkDemand{sent: 35_000, waiting: 9000, last: at(18)}, 20_000_000}, // a burst
+		{20, linkDemand{sent: 44_000, last: at(20)}, 20_000_000},                // is no demand
+		{27, linkDemand{sent: 64_000, last: at(27)}, 30_000_000},                // until it counts
+		{42, linkDemand{sent: 64_000, last: at(27)}, 22_500_000},                // nothing in a sample, but no silence yet
+		{43, linkDemand{sent: 64_000, last: at(27)}, 0},                         // silence
 	} {
 		if got := s.see(at(step.ms), step.d); got != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)
