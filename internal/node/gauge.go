@@ -169,6 +169,7 @@ func (g *gauge) publish() {
 	g.facts.Store(&list)
 	if !maps.Equal(rates, g.rates) {
 		g.rates = rates
+		g.s.cfg.log.Debug("links are measured", "may be sent", rates, "found", found)
 		g.s.cfg.measure.found(rates)
 	}
 	for site, r := range found {

@@ -47,6 +47,8 @@ const (
 	shortLoss   = 0.08
 	midLoss     = 0.02
 	longLoss    = 0.10
+	queueLoss   = 0.005 // beside signs of a queue
+	queueBytes  = 12_000
 	probeBytes  = 48 << 10 // that a probe may add to a queue, unless that is too short to measure
 	packet      = 1500     // bytes, of most
 	busy        = 0.85     // of the pace: the link is wanted
@@ -157,6 +159,17 @@ func (e *Estimator) misses(w window, part float64) bool {
 	return lost > part*w.sent && lost*bytes > chance
 }
 
+// queues reports whether sending was without gaps in a window and what was sent came
+// now sooner, now later, as through a queue that fills and empties.
+func (e *Estimator) queues(w window) bool {
+	for i := w.from; i < w.from+w.span; i++ {
+		if e.sentIn(i) < 0.2*w.sent {
+			return false
+		}
+	}
+	return e.returned(w) > queueBytes
+}
+
 // start raises the pace while what is sent arrives.
 func (e *Estimator) start() {
 	from := e.since + visible
@@ -186,7 +199,11 @@ func (e *Estimator) overload(w window) {
 	if q := e.last(quick); q.sent > enough*e.pace && q.got < 0.8*got {
 		got = q.got // the link became slower within the window
 	}
-	e.learn(e.carried(got))
+	rate := e.carried(got)
+	if w.sent < enough*e.pace { // so little may be lost for other reasons: in steps
+		rate = max(rate, e.found/2)
+	}
+	e.learn(rate)
 	e.gain = 0
 	e.drain = drainLarge
 	e.enter(draining, e.found*drainLarge)
@@ -236,24 +253,23 @@ func (e *Estimator) note(w window) {
 func (e *Estimator) watch() {
 	// Samples of before show a higher pace, which was judged.
 	clear := e.since + visible
-	if w := e.last(shortSpan); w.from >= clear && e.steady(w) && w.sent > enough*e.pace {
+	if w := e.last(shortSpan); w.from >= clear && e.steady(w) {
 		if e.misses(w, shortLoss) {
 			e.overload(w)
 			return
 		}
 	}
-	if w := e.last(midSpan); w.from >= clear && e.steady(w) && w.sent > enough*e.pace {
+	if w := e.last(midSpan); w.from >= clear && e.steady(w) {
 		if e.misses(w, midLoss) {
 			e.overload(w)
 			return
 		}
-		if e.n%midSpan == 0 {
+		if e.n%midSpan == 0 && e.returned(w) < queueBytes/2 {
 			e.note(w)
 		}
 	}
-	if w := e.last(longSpan); w.from >= clear && w.sent > 0.2*e.pace && e.swallowed(w) {
-		w.got = e.peak(w.from, longSpan, shortSpan)
-		if w.got < e.found {
+	if w := e.last(longSpan); w.from >= clear && (e.misses(e.loosely(w), longLoss) || e.misses(w, queueLoss) && e.queues(w)) {
+		if w.got = e.peak(w.from, longSpan, shortSpan); w.got < e.found {
 			e.overload(w)
 			return
 		}
@@ -300,10 +316,10 @@ func (e *Estimator) judge() {
 	default:
 		small := e.gain == 0
 		e.gain = 0
-		if took > e.found || took < (1-shortLoss)*e.found {
+		if took > e.found {
 			e.learn(took)
-		} else {
-			e.learn(e.found + (took-e.found)/4)
+		} else { // a probe is short; if the link has become slower, what follows shows it
+			e.learn(e.found + max(took-e.found, -shortLoss*e.found)/4)
 		}
 		e.drain = drainLarge
 		if small {

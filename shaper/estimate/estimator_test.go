@@ -15,6 +15,7 @@ type trial struct {
 	e      *Estimator
 	delay  time.Duration // one way
 	stall  time.Duration // by how much a reader is late, at most
+	often  float64       // begun in a part of the milliseconds
 	want   func(now time.Duration) float64
 	others func(now time.Duration) float64
 
@@ -33,7 +34,7 @@ type trial struct {
 
 func newTrial(rate, queue, loss float64, delay time.Duration, known int64) *trial {
 	return &trial{
-		line: newLine(rate, queue, loss, 1), e: NewEstimator(known), delay: delay, stall: 3 * ms,
+		line: newLine(rate, queue, loss, 1), e: NewEstimator(known), delay: delay, stall: 3 * ms, often: 0.05,
 		want: func(time.Duration) float64 { return 1e12 }, others: func(time.Duration) float64 { return 0 },
 		flying: make([]float64, delay/ms+1),
 	}
@@ -55,7 +56,7 @@ func (s *trial) run(d time.Duration) {
 			s.got += s.held
 			s.sumGot += s.held
 			s.held = 0
-			if s.rng.Float64() < 0.05 && s.stall > 0 {
+			if s.rng.Float64() < s.often && s.stall > 0 {
 				s.hold = 1 + s.rng.IntN(int(s.stall/ms))
 			}
 		}
@@ -222,5 +223,45 @@ func TestKnown(t *testing.T) {
 	s.within(t, "known", 50e6, 0)
 	if _, age := s.e.Found(); age <= 0 || age > 2*time.Second {
 		t.Errorf("it was measured %v ago", age)
+	}
+}
+
+// TestBusyHost: where arrivals are read up to 50 ms late, again and again, the rate is
+// found less exactly, and nothing runs away.
+func TestBusyHost(t *testing.T) {
+	for _, rate := range []float64{8e6, 20e6, 100e6} {
+		s := newTrial(rate, 64e3, 0, 5*ms, 0)
+		s.stall, s.often = 50*ms, 0.01
+		s.run(4 * time.Second)
+		for range 20 {
+			s.run(2 * time.Second)
+			s.within(t, "read late", rate, 0.08)
+		}
+		s.run(10 * time.Second)
+		if lost := s.dropped / s.offered; lost > 0.01 {
+			t.Errorf("at %.0f Mb/s the queue drops %.4f", rate/1e6, lost)
+		}
+	}
+}
+
+// TestFarTooHigh: where the pace is far above the link, and senders keep to the link
+// by themselves, losing a little as TCP does, the rate comes down all the same.
+func TestFarTooHigh(t *testing.T) {
+	for _, loss := range []float64{0, 0.005} {
+		s := newTrial(20e6, 64e3, loss, 5*ms, 60e6)
+		rate, was := 5e6, 0.0
+		s.want = func(now time.Duration) float64 {
+			if now%(10*ms) == 0 {
+				if rate *= 1.02; s.dropped > was {
+					rate *= 0.7
+				}
+				was = s.dropped
+			}
+			return rate
+		}
+		s.run(8 * time.Second)
+		if bits, _ := s.e.Found(); bits > 24e6 || bits < 16e6 {
+			t.Errorf("loss %v: it has found %.2f Mb/s of 20", loss, float64(bits)/1e6)
+		}
 	}
 }

@@ -4,57 +4,84 @@ package estimate
 // arrival is known.
 const MaxLag = 50
 
-// history keeps the last samples. Rates are bits per second.
+// patient is how many slots late bytes may be told of and still count as in time. A
+// busy host reads late, never early, so of what is outstanding at some moment, the
+// least that is seen within so many slots is the truth, or nearer to it.
+const patient = 3
+
+// history keeps the last samples.
 type history struct {
 	n    int // samples ever
 	lag  int
+	sum  sample // of all samples
 	ring [256]sample
 }
 
+// sample is what was sent and what had arrived up to the end of a slot, bytes since
+// the beginning.
 type sample struct {
-	sent, got float64 // bits per second over a Slot
-	vague     bool    // more may have arrived than is known
+	sent, got float64
+	vague     bool // more may have arrived than is known
 }
 
-// window is what was sent, on average, in some slots, and what of it arrived.
+// window is what was sent, on average, in some slots, and what of it arrived, bits
+// per second.
 type window struct {
 	from, span int
 	sent, got  float64
 }
 
 func (h *history) push(sent, got float64, lag int, vague bool) {
-	const bits = 8 / (float64(Slot) / 1e9)
-	h.ring[h.n%len(h.ring)] = sample{sent * bits, got * bits, vague}
+	h.sum = sample{h.sum.sent + sent, h.sum.got + got, vague}
+	h.ring[h.n%len(h.ring)] = h.sum
 	h.n++
 	h.lag = min(max(lag, 0), MaxLag)
 }
 
-func (h *history) at(i int) sample {
-	if i < 0 || i >= h.n || i < h.n-len(h.ring) {
+// upTo returns the sums of all slots before one.
+func (h *history) upTo(i int) sample {
+	if i <= 0 || i <= h.n-len(h.ring) {
 		return sample{}
 	}
-	return h.ring[i%len(h.ring)]
+	return h.ring[(min(i, h.n)-1)%len(h.ring)]
 }
+
+// outstanding is what of all that was sent before a slot had not arrived in time.
+func (h *history) outstanding(i int) float64 {
+	least := h.upTo(i).sent - h.upTo(i+h.lag).got
+	for j := i + 1; j <= i+patient; j++ {
+		least = min(least, h.upTo(j).sent-h.upTo(j+h.lag).got)
+	}
+	return least
+}
+
+// bits turns bytes in some slots into a rate.
+func bits(bytes float64, slots int) float64 {
+	return bytes * 8 / (float64(slots) * Slot.Seconds())
+}
+
+// sentIn is what was sent in a slot, bits per second.
+func (h *history) sentIn(i int) float64 { return bits(h.upTo(i+1).sent-h.upTo(i).sent, 1) }
+
+// reach is how many slots after its last one a window can be looked at.
+func (h *history) reach() int { return h.lag + patient }
 
 // window returns the slots from one on, if what was sent in them may have arrived.
 func (h *history) window(from, span int) (w window, ok bool) {
 	w = window{from: from, span: span}
-	if from < 0 || from+span+h.lag > h.n {
+	if from < 0 || from+span+h.reach() > h.n {
 		return w, false
 	}
-	for i := from; i < from+span; i++ {
-		w.sent += h.at(i).sent
-		w.got += h.at(i + h.lag).got
-	}
-	w.sent /= float64(span)
-	w.got /= float64(span)
+	sent := h.upTo(from+span).sent - h.upTo(from).sent
+	w.sent = bits(sent, span)
+	w.got = bits(max(sent-h.outstanding(from+span)+h.outstanding(from), 0), span)
 	return w, true
 }
 
 // last returns the newest window of a span. Its from is below 0 while there are too
 // few samples.
 func (h *history) last(span int) window {
-	w, _ := h.window(h.n-h.lag-span, span)
+	w, _ := h.window(h.n-h.reach()-span, span)
 	return w
 }
 
@@ -62,7 +89,7 @@ func (h *history) last(span int) window {
 // can be held against what was sent at the same time, to a slot or two.
 func (h *history) steady(w window) bool {
 	for i := max(w.from-2, 0); i < min(w.from+w.span+2, h.n); i++ {
-		if s := h.at(i).sent; s < 0.6*w.sent || s > 1.5*w.sent {
+		if s := h.sentIn(i); s < 0.6*w.sent || s > 1.5*w.sent {
 			return false
 		}
 	}
@@ -71,38 +98,46 @@ func (h *history) steady(w window) bool {
 
 // vague reports whether more may have arrived of a window than is known.
 func (h *history) vague(w window) bool {
-	for i := w.from + h.lag - 1; i < w.from+w.span+h.lag; i++ {
-		if h.at(i).vague {
+	for i := w.from + h.lag; i <= w.from+w.span+h.reach(); i++ {
+		if h.upTo(i).vague {
 			return true
 		}
 	}
 	return false
 }
 
-// swallowed reports whether much of what was sent in a window never came, not even
-// somewhat earlier or later than expected.
-func (h *history) swallowed(w window) bool {
-	if _, ok := h.window(w.from, w.span+uneven); !ok {
+// loosely returns a window with what of it arrived, be it somewhat earlier or later
+// than expected: it misses what never came.
+func (h *history) loosely(w window) window {
+	if w.from+w.span+h.lag+uneven > h.n {
 		w.from -= uneven
-		if w, ok = h.window(w.from, w.span); !ok {
-			return false
-		}
 	}
-	got := 0.0
-	for i := w.from - uneven; i < w.from+w.span+uneven; i++ {
-		got += h.at(i + h.lag).got
-	}
-	return got/float64(w.span) < (1-longLoss)*w.sent
+	sent := h.upTo(w.from+w.span).sent - h.upTo(w.from).sent
+	got := h.upTo(w.from+w.span+h.lag+uneven).got - h.upTo(max(w.from+h.lag-uneven, 0)).got
+	w.sent, w.got = bits(sent, w.span), bits(got, w.span)
+	return w
 }
 
-// peak returns the most that arrived in any few slots on end of a window.
+// returned is how many bytes of a window came, but later than others: what was
+// outstanding grew and then shrank by so much, as it does with a queue.
+func (h *history) returned(w window) (most float64) {
+	top := 0.0
+	for i := w.from; i <= w.from+w.span; i++ {
+		out := h.upTo(i).sent - h.upTo(i+h.lag).got
+		if i == w.from {
+			top = out
+		}
+		top = max(top, out)
+		most = max(most, top-out)
+	}
+	return most
+}
+
+// peak returns the most that arrived in any few slots on end of a window, bits per
+// second.
 func (h *history) peak(from, span, few int) (most float64) {
 	for i := from; i+few <= from+span; i++ {
-		sum := 0.0
-		for j := i; j < i+few; j++ {
-			sum += h.at(j + h.lag).got
-		}
-		most = max(most, sum/float64(few))
+		most = max(most, bits(h.upTo(i+few+h.lag).got-h.upTo(i+h.lag).got, few))
 	}
 	return most
 }
