@@ -54,7 +54,7 @@ func (s *sender) see(now time.Time, d linkDemand) int64 {
 		s.full = now
 	}
 	if age := now.Sub(s.at); age >= sentFor {
-		s.most = max(int64(float64(d.sent-s.sent)*8/age.Seconds()), s.most*3/4)
+		s.most = max((d.sent-s.sent)*8*1000/max(age.Milliseconds(), 1), s.most*3/4)
 		s.at, s.sent = now, d.sent
 	}
 	if !s.full.IsZero() && now.Sub(s.full) >= hungryAfter {
