@@ -49,6 +49,7 @@ const (
 	longLoss    = 0.10
 	queueLoss   = 0.005 // beside signs of a queue
 	queueBytes  = 12_000
+	queueTime   = 0.008    // seconds
 	probeBytes  = 48 << 10 // that a probe may add to a queue, unless that is too short to measure
 	packet      = 1500     // bytes, of most
 	busy        = 0.85     // of the pace: the link is wanted
@@ -73,17 +74,18 @@ const (
 // ready; see NewEstimator.
 type Estimator struct {
 	history
-	phase  phase
-	since  int     // slot in which the phase began
-	drain  float64 // pace of the drain
-	pace   float64 // bits per second, as are these:
-	found  float64 // C; 0: nothing yet
-	sure   int     // slot in which found was last confirmed by a measurement; 0: never
-	loss   float64 // not related to queues
-	gain   int     // successes of probes in a row
-	span   int     // of the probe
-	probed int     // slot in which the last probe ended
-	empty  int     // slot from which a drain has found the queue empty; 0: not yet
+	phase   phase
+	since   int     // slot in which the phase began
+	drain   float64 // pace of the drain
+	pace    float64 // bits per second, as are these:
+	found   float64 // C; 0: nothing yet
+	sure    int     // slot in which found was last confirmed by a measurement; 0: never
+	changed int     // slot in which found last changed by more than a little
+	loss    float64 // not related to queues
+	gain    int     // successes of probes in a row
+	span    int     // of the probe
+	probed  int     // slot in which the last probe ended
+	empty   int     // slot from which a drain has found the queue empty; 0: not yet
 }
 
 // NewEstimator returns an Estimator that begins with a rate found earlier, in bits
@@ -105,6 +107,9 @@ func NewEstimator(known int64) *Estimator {
 // sure is false: such samples count only in long windows.
 func (e *Estimator) Add(sent, got int64, lag int, sure bool) {
 	e.push(float64(sent), float64(got), lag, !sure)
+	if e.phase != starting && e.flooded() {
+		return
+	}
 	switch e.phase {
 	case starting:
 		e.start()
@@ -148,7 +153,12 @@ func (e *Estimator) background() float64 { return min(e.loss, maxLoss) }
 func (e *Estimator) carried(got float64) float64 { return got / (1 - e.background()) }
 
 // learn sets what was found, from a measurement.
-func (e *Estimator) learn(rate float64) { e.found, e.sure = bounded(rate), e.n }
+func (e *Estimator) learn(rate float64) {
+	if rate = bounded(rate); rate > 1.01*e.found || rate < 0.99*e.found {
+		e.changed = e.n
+	}
+	e.found, e.sure = rate, e.n
+}
 
 // misses reports whether a part of what was sent in a window, and more than
 // chance takes, did not arrive.
@@ -167,8 +177,11 @@ func (e *Estimator) queues(w window) bool {
 			return false
 		}
 	}
-	return e.returned(w) > queueBytes
+	return e.returned(w) > e.much(w)
 }
+
+// much is what a queue holds, and a late reader does not.
+func (e *Estimator) much(w window) float64 { return max(queueBytes, queueTime*w.sent/8) }
 
 // start raises the pace while what is sent arrives.
 func (e *Estimator) start() {
@@ -264,14 +277,8 @@ func (e *Estimator) watch() {
 			e.overload(w)
 			return
 		}
-		if e.n%midSpan == 0 && e.returned(w) < queueBytes/2 {
+		if e.n%midSpan == 0 && e.returned(w) < e.much(w)/2 {
 			e.note(w)
-		}
-	}
-	if w := e.last(longSpan); w.from >= clear && (e.misses(e.loosely(w), longLoss) || e.misses(w, queueLoss) && e.queues(w)) {
-		if w.got = e.peak(w.from, longSpan, shortSpan); w.got < e.found {
-			e.overload(w)
-			return
 		}
 	}
 	w := e.last(2 * shortSpan)
@@ -279,6 +286,22 @@ func (e *Estimator) watch() {
 		return
 	}
 	e.probe()
+}
+
+// flooded looks for an overload in the last second, as where sending is too uneven,
+// or what arrives is told too late, to compare moments.
+func (e *Estimator) flooded() bool {
+	w := e.last(longSpan)
+	gone := w.from >= e.changed+visible && e.misses(e.loosely(w), longLoss)
+	held := e.phase == cruise && w.from >= e.since+visible && e.misses(w, queueLoss) && e.queues(w)
+	if !gone && !held {
+		return false
+	}
+	if w.got = e.peak(w.from, longSpan, shortSpan); w.got >= e.found {
+		return false
+	}
+	e.overload(w)
+	return true
 }
 
 // probe raises the pace for a moment.
@@ -294,7 +317,7 @@ func (e *Estimator) probe() {
 
 // judge looks at what has become of a probe.
 func (e *Estimator) judge() {
-	w, ok := e.window(e.since+visible+1, e.span-2) // not the first and last, in which not all know
+	w, ok := e.strict(e.since+visible+1, e.span-2, e.background()) // not the first and last, in which not all know
 	if !ok {
 		return
 	}

@@ -235,7 +235,7 @@ func TestBusyHost(t *testing.T) {
 		s.run(4 * time.Second)
 		for range 20 {
 			s.run(2 * time.Second)
-			s.within(t, "read late", rate, 0.08)
+			s.within(t, "read late", rate, 0.16)
 		}
 		s.run(10 * time.Second)
 		if lost := s.dropped / s.offered; lost > 0.01 {

@@ -78,6 +78,21 @@ func (h *history) window(from, span int) (w window, ok bool) {
 	return w, true
 }
 
+// strict returns a window as what has arrived of it at least: late bytes of before do
+// not count, if there was nothing late at any moment shortly before. loss is the part
+// that is lost all the time.
+func (h *history) strict(from, span int, loss float64) (w window, ok bool) {
+	if w, ok = h.window(from, span); !ok {
+		return w, false
+	}
+	least := h.outstanding(from)
+	for i := max(from-2*shortSpan, 1); i < from; i++ {
+		least = min(least, h.outstanding(i)+loss*(h.upTo(from).sent-h.upTo(i).sent))
+	}
+	w.got = bits(max(h.upTo(from+span).sent-h.upTo(from).sent-h.outstanding(from+span)+least, 0), span)
+	return w, true
+}
+
 // last returns the newest window of a span. Its from is below 0 while there are too
 // few samples.
 func (h *history) last(span int) window {
