@@ -22,6 +22,8 @@ type site struct {
 	router  *netspace // interfaces: lan, a switch with the hosts' ports; wan
 	carrier *netspace // interfaces: up, down; nil for public sites
 	hosts   []*Host
+
+	emulated bool // an emulator has the wire; guarded by mu
 }
 
 func (s *site) lanMTU() int {
@@ -239,7 +241,7 @@ func (s *site) setWAN(link wan.Link) error {
 			return err
 		}
 	}
-	if link.IsPlain() || s.WAN.IsPlain() { // an emulator changes while it runs
+	if link.IsPlain() || !s.emulated { // an emulator changes while it runs
 		if err := s.wire(link.IsPlain()); err != nil {
 			return err
 		}
@@ -251,7 +253,7 @@ func (s *site) setWAN(link wan.Link) error {
 			return err
 		}
 	}
-	s.WAN = link
+	s.WAN, s.emulated = link, !link.IsPlain()
 	return nil
 }
 

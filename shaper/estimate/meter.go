@@ -20,8 +20,9 @@ const (
 	answerTime = time.Second            // without a tally before a destination counts as one that sends none
 	awake      = time.Second            // after the last byte
 	repeat     = 100 * time.Millisecond // between verdicts of which nothing is new
-	patience   = 500 * time.Millisecond // for a leader that does not answer
-	mute       = 10 * time.Second       // it is left out for
+	patience   = 2 * time.Second        // for a leader that does not answer
+	mute       = 5 * time.Minute        // it is left out for, unless it answers meanwhile
+	reminders  = 4                      // so many that do not answer are reported to now and then
 	aside      = 100                    // slots in which most goes to those who do not tell, until there is no limit
 	maxPeers   = 4096                   // of each sort
 )
@@ -44,16 +45,17 @@ type Message struct {
 // Meter is a node's part in finding what its site's links carry. It is not safe for
 // concurrent use. Times are since any fixed moment and must not decrease.
 type Meter struct {
-	cfg    Config
-	order  []peer.ID // nodes of the site that are up, by ID, self among them
-	pools  []*pool   // that are measured, by site; "" is the uplink
-	feeds  map[peer.ID]*feed
-	mates  map[peer.ID]*mate // that report to this node, itself too if it leads
-	skip   map[peer.ID]time.Duration
-	asking time.Duration // since when the leader has not answered; 0: it has
-	next   time.Duration // slot that is due; 0: asleep
-	active time.Duration // when something was last sent
-	counts Counters
+	cfg      Config
+	order    []peer.ID // nodes of the site that are up, by ID, self among them
+	pools    []*pool   // that are measured, by site; "" is the uplink
+	feeds    map[peer.ID]*feed
+	mates    map[peer.ID]*mate // that report to this node, itself too if it leads
+	skip     map[peer.ID]time.Duration
+	asking   time.Duration // since when the leader has not answered; 0: it has
+	next     time.Duration // slot that is due; 0: asleep
+	reminded time.Duration // when nodes that do not answer were last reported to
+	active   time.Duration // when something was last sent
+	counts   Counters
 }
 
 // Counters counts since the start.
@@ -287,8 +289,11 @@ func (m *Meter) fromMate(now time.Duration, from peer.ID, data []byte) error {
 
 // obey takes in what the leader has found.
 func (m *Meter) obey(now time.Duration, from peer.ID, msg told) {
-	if from != m.leader(now) {
-		return
+	if lead := m.leader(now); from != lead {
+		if compareIDs(from, lead) > 0 {
+			return
+		}
+		delete(m.skip, from) // it is back, and every node comes to the same
 	}
 	m.asking = 0
 	for _, v := range msg.pools {

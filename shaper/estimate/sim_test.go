@@ -224,6 +224,14 @@ func TestTown(t *testing.T) {
 						s.nodes[0].up = false // and nobody has noticed
 						s.run(3 * time.Second)
 						s.want("the leader is gone", rate, 0)
+						s.nodes[0].up = true // it has been stopped for a while
+						s.run(time.Second)
+						for i, v := range s.nodes {
+							if lead := v.leader(s.now + v.skew); lead != s.nodes[0].id {
+								t.Errorf("node %d follows %v", i, lead)
+							}
+						}
+						s.nodes[0].up = false
 						s.members()
 						s.run(time.Second)
 						s.rate = rate / 2

@@ -19,12 +19,18 @@ func (m *Meter) Step(now time.Duration) (out []Message, wake time.Duration) {
 	lead := m.leader(now)
 	if lead == m.cfg.Self {
 		m.reportSelf(now)
-	} else if msg, ok := m.report(now, lead); ok {
-		out = append(out, msg)
+	} else {
+		m.yield()
+		if msg, ok := m.report(now, lead); ok {
+			out = append(out, msg)
+		}
 	}
+	out = m.remind(now, lead, out)
 	news := false
 	for ; m.next <= now; m.next += Slot { // slots that a busy host has missed come in a bunch
-		news = m.lead(now, m.next) || news
+		if lead == m.cfg.Self {
+			news = m.lead(now, m.next) || news
+		}
 	}
 	out = m.verdicts(now, news, out)
 	if now > m.active+awake {
@@ -130,6 +136,29 @@ func (m *Meter) report(now time.Duration, lead peer.ID) (Message, bool) {
 	return Message{To: lead, Data: m.told(now).appendReport(nil)}, true
 }
 
+// remind reports now and then to nodes that should lead and have not answered.
+func (m *Meter) remind(now time.Duration, lead peer.ID, out []Message) []Message {
+	if now < m.reminded+repeat {
+		return out
+	}
+	for i, id := range m.order {
+		if id == lead || i == reminders {
+			break
+		}
+		m.reminded = now
+		out = append(out, Message{To: id, Data: m.told(now).appendReport(nil)})
+	}
+	return out
+}
+
+// yield ends this node's lead. Who still reports to it hears what its leader says.
+func (m *Meter) yield() {
+	delete(m.mates, m.cfg.Self)
+	for _, p := range m.pools {
+		p.lead = nil
+	}
+}
+
 // reportSelf is report for a node that leads.
 func (m *Meter) reportSelf(now time.Duration) {
 	t := m.mates[m.cfg.Self]
@@ -169,14 +198,6 @@ func (t *mate) report(now time.Duration, msg told, m *Meter) {
 // lead runs the estimators with one slot, if somebody reports to this node, and
 // reports whether a pace has changed.
 func (m *Meter) lead(now, slot time.Duration) (news bool) {
-	if len(m.mates) == 0 {
-		return false
-	}
-	for id, t := range m.mates {
-		if now > t.heard+awake {
-			delete(m.mates, id)
-		}
-	}
 	for _, p := range m.pools {
 		news = p.judge(now, slot, m.mates) || news
 	}
@@ -236,6 +257,10 @@ func (m *Meter) verdicts(now time.Duration, news bool, out []Message) []Message 
 	var data []byte
 	for _, id := range m.order {
 		t := m.mates[id]
+		if t != nil && now > t.heard+awake {
+			delete(m.mates, id)
+			continue
+		}
 		if t == nil || id == m.cfg.Self || !news && now < t.told+repeat {
 			continue
 		}
