@@ -45,6 +45,7 @@ type circle struct {
 	topo  coll.Topo
 	ctx   engine.Context
 	tag   int32
+	own   int // of an intercommunicator: so many are our side, which each side counts first
 }
 
 // circle is all members, as the next collective operation among them.
@@ -52,7 +53,7 @@ func (c *comm) circle() *circle {
 	if c.local != nil {
 		return c.local.circle()
 	}
-	return &circle{c.w, c.group.procs, c.topo, c.base + ctxInternal, c.nextTag()}
+	return &circle{w: c.w, procs: c.group.procs, topo: c.topo, ctx: c.base + ctxInternal, tag: c.nextTag()}
 }
 
 // newContext has all of the circle choose the same unused number. Each proposes
@@ -111,6 +112,7 @@ func (w *World) reap() {
 			idle = w.eng.CloseContext(c.base + k)
 		}
 		if idle {
+			c.w.forgive(c.base)
 			x.used[c.base/contextsPerComm] = false
 		}
 		return idle
@@ -297,7 +299,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	case g.Rank() == Undefined:
 		return nil, fail("CreateGroup", ErrGroup, "the caller is not in the group")
 	}
-	o := &circle{c.w, g.procs, c.w.topology(g), c.base + ctxInternal, groupTag | int32(tag)}
+	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), ctx: c.base + ctxInternal, tag: groupTag | int32(tag)}
 	base, err := o.newContext()
 	if err != nil {
 		return nil, c.wrap("CreateGroup", -1, err)

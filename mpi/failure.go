@@ -20,6 +20,7 @@ import (
 const (
 	amRevoke uint8 = iota + 1
 	amWindow
+	amGiveUp // giveup.go
 )
 
 // wrap makes an Error of what the engine or a circle returned.

@@ -172,7 +172,7 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 		a, b = b, a
 	}
 	both := c.group.with(append(slices.Clone(a), b...))
-	o := &circle{c.w, both.procs, c.w.topology(both), c.base + ctxInternal, c.nextTag()}
+	o := &circle{w: c.w, procs: both.procs, topo: c.w.topology(both), ctx: c.base + ctxInternal, tag: c.nextTag()}
 	base, err := o.newContext()
 	if err != nil {
 		return nil, c.wrap(op, -1, err)

@@ -27,11 +27,13 @@ type run struct {
 
 	id       engine.ID
 	round    int
-	pending  int     // messages that the round waits for, and one while they are being posted
-	later    []int32 // messages that later rounds wait for; nil: none
-	receives []engine.ID
+	pending  int         // messages that the round waits for, and one while they are being posted
+	later    []int32     // messages that later rounds wait for; nil: none
+	messages []engine.ID // sends and receives that have been begun
 	err      error
 	ended    bool
+	next     *run // of the operations under way
+	prev     *run
 	step     func(*engine.Op, engine.Status, error) // r.stepped of the round at hand, made once
 	mark     mark                                   // of which the pacer is told
 	demand   demand                                 // for a profile
@@ -51,7 +53,7 @@ func (r *run) begin() engine.ID {
 		r.demanded()
 	}
 	r.id = r.o.w.eng.General()
-	r.o.w.eng.Do(r.advance)
+	r.o.w.eng.Do(r.enter)
 	return r.id
 }
 
@@ -109,6 +111,8 @@ func (r *run) stepped(op *engine.Op, _ engine.Status, err error) {
 // noted goes on after a message has ended.
 func (r *run) noted(op *engine.Op, err error) {
 	switch {
+	case errors.Is(err, engine.ErrRefused): // who has refused gave up, and we are about to be told
+		r.pending++
 	case err != nil:
 		r.err = err
 		r.end(op)
@@ -154,16 +158,16 @@ func (r *run) post(op *engine.Op, s *coll.Step) {
 	var id engine.ID
 	var err error
 	if s.Kind == coll.SendStep {
-		_, err = op.Isend(&engine.SendArgs{To: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Mode: engine.Standard, Data: r.at(s.Src), Done: done})
+		id, err = op.Isend(&engine.SendArgs{To: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Mode: engine.Standard, Data: r.at(s.Src), Done: done})
 	} else {
 		swap := r.swap
 		if r.swapAt != nil && s.Dst.Buf == coll.Recv {
 			swap = r.swapAt(s.Dst.Off)
 		}
 		id, err = op.Irecv(&engine.RecvArgs{From: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Buf: r.at(s.Dst), Swap: swap, Done: done})
-		r.receives = append(r.receives, id)
 	}
 	if err == nil {
+		r.messages = append(r.messages, id)
 		return
 	}
 	if target == r.round {
@@ -190,7 +194,7 @@ func (r *run) local() {
 	steps := r.sched.Rounds[r.round]
 	r.round++
 	if r.later == nil {
-		r.receives = r.receives[:0]
+		r.messages = r.messages[:0]
 	}
 	for i := range steps {
 		switch s := &steps[i]; s.Kind {
@@ -202,10 +206,11 @@ func (r *run) local() {
 	}
 }
 
-// end completes the request. After an error what has not been received will not
-// be waited for: who should send it may have failed as well.
+// end completes the request. After an error what has not been sent or received will
+// not be waited for: who should take or send it may have failed as well.
 func (r *run) end(op *engine.Op) {
 	r.ended = true
+	r.leave()
 	if r.mark.to != nil {
 		r.mark.leave()
 	}
@@ -213,8 +218,9 @@ func (r *run) end(op *engine.Op) {
 		r.o.w.tmps.Put(r.tmp)
 	}
 	if r.err != nil {
-		for _, id := range r.receives {
-			op.Cancel(id)
+		r.tell(op)
+		for _, id := range r.messages {
+			op.Abandon(id)
 		}
 	} else if r.finish != nil {
 		r.err = r.finish()

@@ -37,6 +37,7 @@ type World struct {
 	table     table
 	comms     comms
 	spawning  spawning
+	runs      runs
 	finalized atomic.Bool
 	crashed   atomic.Bool
 	exit      func(code int)
@@ -104,6 +105,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	w.eng.Handle(amRevoke, w.revokedByPeer)
+	w.eng.Handle(amGiveUp, w.gaveUp)
 	w.handleWindows()
 	if err := l.Put(recordKey(l.Rank()), w.ownRecord(o).encode()); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 type Hub struct {
 	id uint64
 
-	mu      sync.Mutex // guards the rest; taken before an engine's gate, never after
-	engines map[uid]*Engine
+	mu      sync.Mutex       // guards the rest; taken before an engine's gate, never after
+	engines map[uid]*Engine  // nil: it has stopped
 	job     map[Proc]*Engine // those that were given no Resolve
 	changed chan struct{}
 }
@@ -47,7 +47,7 @@ func (h *Hub) remove(e *Engine) {
 	go func() { // not here: the engine is held
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		delete(h.engines, e.me.card.uid)
+		h.engines[e.me.card.uid] = nil
 		if h.job[e.self] == e {
 			delete(h.job, e.self)
 		}
@@ -80,9 +80,12 @@ func (errNotYet) Error() string { return "engine: the other side is not ready" }
 func (h *Hub) join(from *Engine, c *card) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	to := h.engines[c.uid]
-	if to == nil {
+	to, known := h.engines[c.uid]
+	switch {
+	case !known:
 		return errNotYet{}
+	case to == nil:
+		return errGoodbye
 	}
 	a, b := newHeapLink(from, to)
 	defer func() { // at last, since only now are both there to be spoken to

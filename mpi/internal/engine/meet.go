@@ -140,7 +140,10 @@ func (e *Engine) meet(c *card, at Proc, w *heapWire) error {
 	if !ok {
 		return errNotYet{}
 	}
-	if p.state != unknown && p.state != connecting || e.closed {
+	switch {
+	case e.closed && (at >= 0 || e.stopped): // it still reaches those it has something for
+		return errGoodbye
+	case p.state != unknown && p.state != connecting:
 		return errTaken
 	}
 	if p.card == nil {

@@ -40,6 +40,18 @@ func (o *Op) free(r *request, err error) (ID, error) {
 // Cancel is Engine.Cancel; requests that have ended are ignored.
 func (o *Op) Cancel(id ID) { _ = o.e.cancel(id) }
 
+// Abandon ends a request that is under way, whose buffer is free then. The other
+// side is told if it asks. Requests that have ended are ignored.
+func (o *Op) Abandon(id ID) {
+	r := o.e.lookup(id)
+	if r == nil || r.kind == generalRequest || r.state >= ending {
+		return
+	}
+	o.e.detachRequest(r)
+	r.status.Cancelled = true
+	o.e.end(r, nil)
+}
+
 // General is Engine.General.
 func (o *Op) General() ID { return o.e.general() }
 
