@@ -16,7 +16,7 @@ func Order(m *Matrix, slots, site []int) []int {
 	}
 	cost := sum.cut(best, slots, site)
 	steps := orderWork / (len(slots)*len(slots) + 1)
-	for _, start := range [][]int{best, bySite(site)} {
+	for _, start := range [][]int{bySite(site), best} {
 		order := slices.Clone(start)
 		c := sum.climb(order, slots, site, steps/2)
 		if c.less(cost) {
