@@ -49,7 +49,7 @@ func (p *Profile) Matrix() string {
 	}
 	left := 30 + bands + labels
 	size0 := side * n
-	c := newCanvas(left+size0+right, top+bands+labels+max(size0, 220)+40)
+	c := newCanvas(max(left+size0+right, 680), top+bands+labels+max(size0, 220)+40)
 	c.text(24, 30, start, "Bytes from "+g.what+" to "+g.what, style{size: 18, bold: true})
 	c.text(24, 50, start, fit(p.Program+" · "+p.headline()+" · "+p.Pattern.Name, 12, c.w-40), style{fill: faint})
 	x0, y0 := left, top+bands+labels

@@ -61,7 +61,7 @@ const (
 //	reductions     Reduce, Allreduce, Reduce_scatter and Scan move 60 % of all bytes
 //	BT/SP          q² ranks, q ≥ 3, on a torus: rows, columns and one diagonal
 //	master-worker  one rank sends or gets 90 % of all bytes, and deals with 60 % of the others
-//	all-to-all     90 % of all pairs are heavy; FT if it is by Alltoall with a reduction
+//	all-to-all     90 % of all pairs are heavy, or used and 90 % by Alltoall and its kind; FT if it is by Alltoall with a reduction
 //	               for every second one at least, IS if it is by Alltoallv and Allreduce
 //	ring           each rank to the next or to both beside it, the last to the first
 //	CG             2^k ranks, k ≥ 3: NAS CG's sums over rows and its transposition
@@ -118,20 +118,24 @@ func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 // allToAll looks how much of the matrix is filled, and by which calls.
 func allToAll(s Sample, edges []edge) (Pattern, bool) {
 	pairs := s.Bytes.N * (s.Bytes.N - 1)
+	plain, v, w := s.by(record.Alltoall), s.by(record.Alltoallv), s.by(record.Alltoallw)
+	filled := fmt.Sprintf("%d of %d pairs are heavy", len(edges), pairs)
 	if float64(len(edges)) < dense*float64(pairs) {
-		return Pattern{}, false
+		used := s.Bytes.used()
+		if plain+v+w < mostly || float64(used) < dense*float64(pairs) {
+			return Pattern{}, false
+		}
+		filled = fmt.Sprintf("%d of %d pairs send, of sizes that differ", used, pairs)
 	}
 	p := Pattern{Name: AllToAll, Flag: "alltoall"}
-	plain, v := s.by(record.Alltoall), s.by(record.Alltoallv)
 	sums := s.Ops[record.Allreduce].Calls + s.Ops[record.Reduce].Calls
-	filled := fmt.Sprintf("%d of %d pairs are heavy", len(edges), pairs)
 	switch {
 	case v >= 0.5 && s.Ops[record.Allreduce].Calls > 0:
 		p = Pattern{IS, "is", fmt.Sprintf("%s, %s of the bytes by Alltoallv between calls of Allreduce, as in NAS IS", filled, percent(v))}
 	case plain >= mostly && 2*sums >= s.Ops[record.Alltoall].Calls:
 		p = Pattern{FT, "ft", fmt.Sprintf("%s, %s of the bytes by Alltoall with a reduction for each, as in NAS FT", filled, percent(plain))}
-	case plain+v+s.by(record.Alltoallw) >= 0.5:
-		p.Why = fmt.Sprintf("%s, %s of the bytes by Alltoall and its kind", filled, percent(plain+v+s.by(record.Alltoallw)))
+	case plain+v+w >= 0.5:
+		p.Why = fmt.Sprintf("%s, %s of the bytes by Alltoall and its kind", filled, percent(plain+v+w))
 	default:
 		p.Why = fmt.Sprintf("%s, %s of the bytes in messages", filled, percent(s.by(record.Send, record.Isend, record.Sendrecv, record.Start)))
 	}

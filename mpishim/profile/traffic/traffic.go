@@ -56,6 +56,18 @@ func (m *Matrix) Fold(of []int, groups int) *Matrix {
 	return f
 }
 
+// used counts the pairs that send anything.
+func (m *Matrix) used() (n int) {
+	for i := range m.N {
+		for j := range m.N {
+			if i != j && m.At(i, j) > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // edge is one rank's traffic to another.
 type edge struct {
 	from, to int

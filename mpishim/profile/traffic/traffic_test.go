@@ -116,6 +116,7 @@ func samples() map[string]struct {
 		"ft":                {made(8, mb, every(mb)).as(record.Alltoall, 10, record.Reduce), FT, "ft"},
 		"is":                {made(8, mb, every(mb)).as(record.Alltoallv, 10, record.Allreduce), IS, "is"},
 		"alltoallw":         {made(8, mb, every(mb)).as(record.Alltoallw, 10), AllToAll, "alltoall"},
+		"uneven alltoallv":  {made(8, mb, func(i, j int) uint64 { return uint64(1+i*j*j) << 10 }).as(record.Alltoallv, 10), AllToAll, "alltoall"},
 		"allreduce":         {made(8, mb, every(mb)).as(record.Allreduce, 10), Reduction, ""},
 		"ring one way":      {made(8, mb, func(i, j int) uint64 { return when(j == (i+1)%8, mb) }), Ring, ""},
 		"ring both ways":    {made(8, mb, onGrid(mb, true, 8)), Ring, ""},
