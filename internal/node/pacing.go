@@ -104,12 +104,16 @@ func (d *daemon) runShares(ctx context.Context) error {
 func (p *pacing) demand(site string) linkDemand {
 	p.mu.Lock()
 	l := p.links[site]
+	var share int64
+	if l != nil {
+		share = l.fair()
+	}
 	p.mu.Unlock()
 	if l == nil {
 		return linkDemand{}
 	}
 	d := l.Demand()
-	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last}
+	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last, share: share}
 }
 
 // received tells them what has come from each node of another site.

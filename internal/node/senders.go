@@ -13,6 +13,7 @@ type linkDemand struct {
 	sent    int64     // bytes ever sent
 	last    time.Time // when something was last sent or queued
 	weight  int       // flows or jobs that send; 0 counts as 1
+	share   int64     // this node's equal share, bits per second; 0: not known
 }
 
 // How demand becomes a rate. Bursts of a few milliseconds, of which many programs'
@@ -20,9 +21,9 @@ type linkDemand struct {
 // over before it has an effect, and tell everybody of each.
 const (
 	backlog     = 2 * 1500              // bytes that wait in a link that could send more than it may
-	hungryAfter = 5 * time.Millisecond  // with a backlog
-	sentFor     = 10 * time.Millisecond // over which what was sent is averaged
-	idleAfter   = 15 * time.Millisecond // without a packet
+	hungryAfter = 8 * time.Millisecond  // with a backlog, or at once where its share takes so long for it
+	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
+	idleAfter   = 10 * time.Millisecond // without a packet
 	unbounded   = 1 << 50               // bits per second: as much as there is
 )
 
@@ -30,7 +31,7 @@ const (
 type sender struct {
 	at   time.Time // of the sample
 	sent int64
-	most int64     // bits per second that it has sent lately
+	rate int64     // bits per second, of the sample before
 	full time.Time // since when it has a backlog; zero: it has none
 	last time.Time // when it last was hungry
 }
@@ -38,8 +39,7 @@ type sender struct {
 // see takes in what the pacer says now and returns what the link could send, in
 // bits per second, 0 when it is idle. With a backlog that lasts, and until a whole
 // sample has shown otherwise, that is all there is; without one, what it has sent
-// lately and a quarter more. A moment's want of packets, while TCP answers a mark, is
-// no reason to give up what has been lent: it falls by a quarter a sample at most.
+// lately and a quarter more.
 func (s *sender) see(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent = now, d.sent
@@ -54,16 +54,21 @@ func (s *sender) see(now time.Time, d linkDemand) int64 {
 		s.full = now
 	}
 	if age := now.Sub(s.at); age >= sentFor {
-		s.most = max((d.sent-s.sent)*8*1000/max(age.Milliseconds(), 1), s.most*3/4)
+		s.rate = (d.sent - s.sent) * 8000 / max(age.Milliseconds(), 1)
 		s.at, s.sent = now, d.sent
 	}
-	if !s.full.IsZero() && now.Sub(s.full) >= hungryAfter {
+	if !s.full.IsZero() && (now.Sub(s.full) >= hungryAfter || d.long()) {
 		s.last = now
 	}
 	if !s.last.IsZero() && now.Sub(s.last) < sentFor {
 		return unbounded
 	}
-	return max(s.most*5/4, 1)
+	return max(s.rate*5/4, 1)
+}
+
+// long reports whether the backlog alone would last at the equal share.
+func (d linkDemand) long() bool {
+	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*hungryAfter.Seconds())
 }
 
 // lookAtLinks tells the machine what every link wants.

@@ -225,14 +225,16 @@ func TestSenderSees(t *testing.T) {
 		{0, linkDemand{}, 0},
 		{1, linkDemand{sent: 100, last: at(1)}, 1},                              // no sample yet
 		{2, linkDemand{sent: 10_000, waiting: 9000, last: at(2)}, 1},            // a backlog, for the moment
-		{7, linkDemand{sent: 20_000, waiting: 9000, last: at(7)}, unbounded},    // that lasts
-		{8, linkDemand{sent: 21_000, last: at(8)}, unbounded},                   // it has gone, for the moment
-		{17, linkDemand{sent: 34_000, last: at(17)}, 20_000_000},                // a whole sample: 34,000 bytes in 17 ms, and a quarter more
-		{18, linkDemand{sent: 35_000, waiting: 9000, last: at(18)}, 20_000_000}, // a burst
-		{20, linkDemand{sent: 44_000, last: at(20)}, 20_000_000},                // is no demand
-		{27, linkDemand{sent: 64_000, last: at(27)}, 30_000_000},                // until it counts
-		{42, linkDemand{sent: 64_000, last: at(27)}, 22_500_000},                // nothing in a sample, but no silence yet
-		{43, linkDemand{sent: 64_000, last: at(27)}, 0},                         // silence
+		{10, linkDemand{sent: 20_000, waiting: 9000, last: at(10)}, unbounded},  // that lasts
+		{11, linkDemand{sent: 21_000, last: at(11)}, unbounded},                 // it has gone, for the moment
+		{15, linkDemand{sent: 30_000, last: at(15)}, 20_000_000},                // a whole sample: 10,000 bytes in 5 ms, and a quarter more
+		{16, linkDemand{sent: 31_000, waiting: 9000, last: at(16)}, 20_000_000}, // a burst
+		{18, linkDemand{sent: 40_000, last: at(18)}, 20_000_000},                // is no demand
+		{20, linkDemand{sent: 45_000, last: at(20)}, 30_000_000},                // until it counts
+		{29, linkDemand{sent: 45_000, last: at(20)}, 1},                         // nothing in a sample, but no silence yet
+		{31, linkDemand{sent: 45_000, last: at(20)}, 0},                         // silence
+		{32, linkDemand{waiting: 9000, last: at(32), share: 10e6}, 1},           // its share takes 7 ms
+		{34, linkDemand{waiting: 10_000, last: at(34), share: 10e6}, unbounded}, // that lasts by itself
 	} {
 		if got := s.see(at(step.ms), step.d); got != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)

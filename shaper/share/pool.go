@@ -19,6 +19,8 @@ type pool struct {
 	want   int64 // demand that counts: the last that was not zero, until quiet
 	able   int64 // want, as far as the pool and the uplink can carry it
 	weight int
+	peak   int64         // the most that able was lately
+	till   time.Duration // until when that counts if nobody else is hungry
 	idle   time.Duration // since when live is zero
 	hungry bool          // it wants more than its safe share, or did lately
 
@@ -97,6 +99,7 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 	if usable > 0 {
 		p.able = min(p.able, usable)
 	}
+	p.hold(now, contended)
 	switch {
 	case limit == 0 || members == 1 || p.want == 0:
 		p.hungry = false
@@ -109,6 +112,17 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 		p.want, p.able = 0, 0
 	}
 	p.keep(now)
+}
+
+// hold keeps up for a while what a borrower wanted, if nobody else wants it: a flow
+// that was marked has little to send for some milliseconds and then as much as before.
+func (p *pool) hold(now time.Duration, contended bool) {
+	switch {
+	case p.able >= p.peak, contended, now >= p.till:
+		p.peak, p.till = p.able, now+linger
+	case p.peak > p.safe:
+		p.able = p.peak
+	}
 }
 
 // keep sets how much of its share the node keeps for itself. It keeps more at
@@ -152,6 +166,9 @@ func (p *pool) rests(now time.Duration) time.Duration {
 	}
 	if p.ownTill > 0 {
 		at = min(at, p.ownTill)
+	}
+	if p.hungry && p.want > 0 && p.clipped() < p.peak && p.till > now {
+		at = min(at, p.till)
 	}
 	for _, c := range p.caps {
 		at = min(at, c.until)
