@@ -23,7 +23,9 @@ const (
 // no drift at any rate.
 type bucket struct {
 	rate  Rate
-	bytes int   // depth
+	extra int   // what bytes is to be at least
+	burst int   // bytes that may leave back to back
+	bytes int   // depth: burst, or more where another bucket spaces what this lets through
 	depth int64 // the same in ns at the rate
 	tat   int64 // theoretical arrival time: when all that was sent is paid for, ns; at most depth ahead
 	rem   int64 // of the last division, in bits × 1e9 / s, below rate
@@ -33,7 +35,7 @@ type bucket struct {
 // set changes the rate; what was sent before stays sent, in bytes. two is the
 // size of two datagrams in bytes.
 func (b *bucket) set(now int64, r Rate, two int) {
-	if r == b.rate && b.bytes >= two {
+	if r == b.rate && b.burst >= two && b.bytes == max(b.burst, b.extra) {
 		return
 	}
 	ahead := float64(max(b.tat-now, 0))
@@ -43,7 +45,8 @@ func (b *bucket) set(now int64, r Rate, two int) {
 		b.late = 0
 		return
 	}
-	b.bytes = max(two, int(int64(r)/8*burstTime/1e9))
+	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
+	b.bytes = max(b.burst, b.extra)
 	b.depth = int64(b.bytes) * 8e9 / int64(r)
 	switch {
 	case was == 0:

@@ -19,6 +19,7 @@ const (
 // two stages.
 type model struct {
 	uplink bucket
+	crest  bucket // how fast the uplink's extra bytes leave
 	links  []*Link
 	busy   []*Link // those with a limit, or with something waiting
 	pool   pool
@@ -33,6 +34,7 @@ type model struct {
 // linkState is the model's part of a link.
 type linkState struct {
 	down   bucket // the link itself
+	crest  bucket // how fast its extra bytes leave
 	most   Rate   // what its limit may become
 	flows  []*Flow
 	gone   FlowStats // sums of closed flows
@@ -96,6 +98,33 @@ func (m *model) setRate(now int64, l *Link, r Rate) {
 	m.settle(l)
 }
 
+// setMost has a link's packets marked as befits a higher rate, and lets extra bytes
+// leave at that rate.
+func (m *model) setMost(now int64, l *Link, most Rate, extra int) {
+	l.most = most
+	m.deepen(now, &l.down, &l.crest, most, extra)
+	m.settle(l)
+}
+
+func (m *model) setUplinkMost(now int64, most Rate, extra int) {
+	m.deepen(now, &m.uplink, &m.crest, most, extra)
+	for _, l := range m.links {
+		m.settle(l)
+	}
+}
+
+// deepen lets extra bytes through a bucket, spaced by another.
+func (m *model) deepen(now int64, b, crest *bucket, most Rate, extra int) {
+	if extra == 0 {
+		most = 0
+	} else if most == 0 {
+		extra = 0 // nothing would space them
+	}
+	b.extra = extra
+	b.set(now, b.rate, m.two)
+	crest.set(now, most, m.two)
+}
+
 // grow notes the size of a datagram on the wire: two of the largest may leave
 // together.
 func (m *model) grow(now int64, wire int) {
@@ -104,8 +133,10 @@ func (m *model) grow(now int64, wire int) {
 	}
 	m.two = 2 * wire
 	m.uplink.set(now, m.uplink.rate, m.two)
+	m.crest.set(now, m.crest.rate, m.two)
 	for _, l := range m.links {
 		l.down.set(now, l.down.rate, m.two)
+		l.crest.set(now, l.crest.rate, m.two)
 	}
 }
 

@@ -215,12 +215,21 @@ func (l *Link) SetRate(r Rate) {
 }
 
 // SetMost says which rate the link may be given from one moment to the next, when
-// others leave theirs. TCP then can fill it at once only if enough is under way or
-// queued before, so packets are marked later. 0, the default: none but the present.
-func (l *Link) SetMost(r Rate) {
+// others leave theirs, 0, the default, for none but the present. TCP then can fill it
+// at once only if enough is under way or queued before, so packets are marked later.
+// And a link that was idle may send extra bytes at that rate before its own counts:
+// less than what the queue behind holds, divided by those who share it.
+func (l *Link) SetMost(r Rate, extra int) {
 	l.s.mu.lock()
-	l.most = clamp(r)
-	l.s.mu.unlock()
+	l.s.m.setMost(l.s.clock.now(), l, clamp(r), extra)
+	l.s.finish()
+}
+
+// SetUplinkMost is SetMost for what leaves to all sites together.
+func (s *Shaper) SetUplinkMost(r Rate, extra int) {
+	s.mu.lock()
+	s.m.setUplinkMost(s.clock.now(), clamp(r), extra)
+	s.finish()
 }
 
 // Flow returns a new flow over the link: the packets for one peer. send is the

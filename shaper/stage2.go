@@ -26,14 +26,13 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 	if l.wait.packets > 0 {
 		m.catchUp(now, l)
 	} else {
-		l.down.fill(now, 0)
-		m.uplink.fill(now, 0)
+		m.refill(now, l, 0)
 	}
 	n, bytes, overhead := 0, 0, int(f.overhead.Load())
 	for n < len(pkts) && n < maxBatch {
 		wire := len(pkts[n]) + overhead
 		m.grow(now, wire)
-		if bytes += wire; !l.down.fits(now, bytes) || !m.uplink.fits(now, bytes) {
+		if bytes += wire; !m.fits(now, l, bytes) {
 			break
 		}
 		n++
@@ -93,8 +92,9 @@ func (m *model) departed(now int64, l *Link, pkt []byte) {
 // account charges a datagram that leaves now.
 func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
 	l := f.link
-	l.down.charge(wire)
-	m.uplink.charge(wire)
+	for _, b := range m.buckets(l) {
+		b.charge(wire)
+	}
 	m.departed(now, l, pkt)
 	m.served = max(m.served, l.virtual)
 	l.virtual += uint64(wire)
@@ -125,11 +125,11 @@ func (m *model) half(l *Link) int {
 	case l.down.rate == 0 && m.uplink.rate == 0:
 		return chunkSize
 	case l.down.rate == 0:
-		return m.uplink.bytes / 2
+		return m.uplink.burst / 2
 	case m.uplink.rate == 0:
-		return l.down.bytes / 2
+		return l.down.burst / 2
 	}
-	return min(l.down.bytes, m.uplink.bytes) / 2
+	return min(l.down.burst, m.uplink.burst) / 2
 }
 
 // dueLink is when the pacing thread has something to do for a link.
@@ -141,7 +141,7 @@ func (m *model) dueLink(l *Link) int64 {
 		if s == &l.out {
 			want = max(want, min(l.out.bytes, max(m.half(l)/2, m.two/2)))
 		}
-		due = max(l.down.at(want), m.uplink.at(want))
+		due = m.at(l, want)
 	}
 	if l.wait.packets > 0 && l.out.packets == 0 && m.limit(l) != 0 && l.released > m.windowBytes(l)/2 {
 		due = min(due, l.progress+healAfter)
@@ -198,7 +198,7 @@ func (m *model) fill(now int64, l *Link, q *fifo) {
 		r := c.recs[end]
 		pkt := c.data[r.from:r.to]
 		bytes += len(pkt) + overhead
-		if end > c.head && (queued(len(pkt)) > q.credit || !l.down.fits(now, bytes) || !m.uplink.fits(now, bytes)) {
+		if end > c.head && (queued(len(pkt)) > q.credit || !m.fits(now, l, bytes)) {
 			break
 		}
 		q.credit -= queued(len(pkt))
@@ -252,11 +252,35 @@ func (m *model) sent(f *Flow) {
 // was what it waited for, it did not wait too long.
 func (m *model) catchUp(now int64, l *Link) {
 	credit := min(l.down.unused(now), m.uplink.unused(now))
-	l.down.fill(now, credit)
-	m.uplink.fill(now, credit)
+	m.refill(now, l, credit)
 	if l.out.packets == 0 && credit > 0 {
 		l.window, l.eased = min(l.window+credit, windowMax), now
 	} else if now-l.eased > windowEase {
 		l.window, l.eased = l.window-(l.window-windowTime)/8, now
 	}
+}
+
+// buckets are all that what a link sends must pass.
+func (m *model) buckets(l *Link) [4]*bucket {
+	return [...]*bucket{&l.down, &m.uplink, &l.crest, &m.crest}
+}
+
+// fits reports whether bytes of a link may leave now in one burst.
+func (m *model) fits(now int64, l *Link, bytes int) bool { return now >= m.at(l, bytes) }
+
+// at is the time from which they may.
+func (m *model) at(l *Link, bytes int) (at int64) {
+	for _, b := range m.buckets(l) {
+		at = max(at, b.at(bytes))
+	}
+	return at
+}
+
+// refill forgets what has been unused; see bucket.fill. What spaces extra bytes is
+// never caught up with.
+func (m *model) refill(now int64, l *Link, credit int64) {
+	l.down.fill(now, credit)
+	m.uplink.fill(now, credit)
+	l.crest.fill(now, 0)
+	m.crest.fill(now, 0)
 }

@@ -103,6 +103,49 @@ func TestSpacing(t *testing.T) {
 	}
 }
 
+// TestExtra: after a pause, extra bytes leave at the rate that the whole site has,
+// spaced, and the rest at the link's; in no time more than both allow.
+func TestExtra(t *testing.T) {
+	const own, whole, extra = 25e6, 100e6, 12 << 10
+	for _, uplink := range []bool{false, true} {
+		w := newWorld(t)
+		l := w.link(own)
+		if uplink {
+			w.m.setRate(w.now, l, 0)
+			w.m.setUplink(w.now, own)
+			w.m.setUplinkMost(w.now, whole, extra)
+		} else {
+			w.m.setMost(w.now, l, whole, extra)
+		}
+		f := w.flow(l)
+		for range 5 {
+			var pkts [][]byte
+			for range 30 {
+				w.sent[f]++
+				pkts = append(pkts, sealed(w.sent[f], 1452))
+			}
+			w.send(f, pkts...)
+			w.run(w.now+100*ms, nil)
+		}
+		if len(w.log) != 150 {
+			t.Fatalf("%d of 150 datagrams have left", len(w.log))
+		}
+		checkWindows(t, w.log, whole*1.025, lowest)
+		checkWindows(t, w.log, own*1.025, extra)
+		// 46 kB: a third more than extra at the whole rate, the rest at the own.
+		took, want := w.log[29].at-w.log[0].at, int64((29*1494-extra)*8e9/own)
+		if took > want*11/10 || took < want*8/10 {
+			t.Errorf("uplink %v: 30 datagrams took %v ms, want %v", uplink, took/ms, want/ms)
+		}
+		w.m.setMost(w.now, l, 0, 0)
+		w.m.setUplinkMost(w.now, 0, 0)
+		w.log = nil
+		w.send(f, sealed(200, 1452), sealed(201, 1452), sealed(202, 1452))
+		w.run(w.now+10*ms, nil)
+		checkWindows(t, w.log, own*1.025, lowest)
+	}
+}
+
 // TestBatchAfterIdle: a batch that comes when nothing is owed, because WireGuard was
 // late for example, does not leave at once, neither by the link's rate nor by the
 // uplink's.

@@ -23,6 +23,7 @@ type pacing struct {
 	mu     sync.Mutex // guards the rest
 	links  map[string]*pacedLink
 	uplink int64
+	head   headroom
 	live   map[string]int64 // what the others leave to this node, by site; "": to all
 	asked  hint.Request     // by programs, as it was taken into account last
 	nodes  int              // that share this site's links
@@ -32,8 +33,9 @@ type pacing struct {
 type pacedLink struct {
 	*shaper.Link
 	stake
-	now int64 // the rate that the link was given last
-	why string
+	now  int64 // the rate that the link was given last
+	head headroom
+	why  string
 }
 
 // Pace says how a node shares the links of its site.
@@ -220,15 +222,18 @@ func (p *pacing) changed() {
 		l.live = p.live[site]
 		set += l.set
 		r, why := l.stake.rate()
+		head := l.whole
+		if l.set > 0 || asked.MATB > 0 { // to be kept to the byte
+			head = 0
+		}
+		p.deepen(&l.head, head, l.SetMost)
 		if l.why = why; r != l.now {
-			if p.mode == PaceLive {
-				l.SetMost(shaper.Rate(l.whole))
-			}
 			l.now = r
 			l.SetRate(shaper.Rate(r))
 		}
 	}
 	up, _ := d.limits.of(own)
+	p.deepen(&p.head, up, p.shaper.SetUplinkMost)
 	r, _ := stake{whole: up, nodes: p.nodes, live: p.live[""], asked: asked}.rate()
 	if r > 0 {
 		r = max(r, set)
@@ -236,6 +241,30 @@ func (p *pacing) changed() {
 	if r != p.uplink {
 		p.uplink = r
 		p.shaper.SetUplink(shaper.Rate(r))
+	}
+}
+
+// headBytes are what the nodes of a site may together send beyond their shares when
+// they wake in one moment. With what live shares are too much by until a notice has
+// come (package share), it is less than the 64 kB that the queue of a small switch
+// holds.
+const headBytes = 48 << 10
+
+// headroom is what a limit may be exceeded by, with whose rate.
+type headroom struct {
+	whole int64
+	extra int
+}
+
+// deepen gives a link its part of headBytes, under live shares.
+func (p *pacing) deepen(was *headroom, whole int64, set func(shaper.Rate, int)) {
+	now := headroom{whole, headBytes / max(p.nodes, 1)}
+	if p.mode != PaceLive || whole == 0 {
+		now = headroom{}
+	}
+	if now != *was {
+		*was = now
+		set(shaper.Rate(now.whole), now.extra)
 	}
 }
 
