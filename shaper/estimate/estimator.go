@@ -39,6 +39,7 @@ const (
 	shortSpan  = 5  // windows of cruise
 	midSpan    = 25
 	longSpan   = 50
+	slowSpan   = 150
 	uneven     = 4 // a long window's deliveries may be early or late by so many
 )
 
@@ -48,6 +49,7 @@ const (
 	midLoss     = 0.02
 	longLoss    = 0.10
 	queueLoss   = 0.005 // beside signs of a queue
+	slowLoss    = 0.0015
 	queueBytes  = 12_000
 	queueTime   = 0.008    // seconds
 	probeBytes  = 48 << 10 // that a probe may add to a queue, unless that is too short to measure
@@ -169,15 +171,16 @@ func (e *Estimator) misses(w window, part float64) bool {
 	return lost > part*w.sent && lost*bytes > chance
 }
 
-// queues reports whether sending was without gaps in a window and what was sent came
-// now sooner, now later, as through a queue that fills and empties.
+// queues reports whether sending had few gaps in a window and what was sent came now
+// sooner, now later, as through a queue that fills and empties.
 func (e *Estimator) queues(w window) bool {
+	gaps := 0
 	for i := w.from; i < w.from+w.span; i++ {
 		if e.sentIn(i) < 0.2*w.sent {
-			return false
+			gaps++
 		}
 	}
-	return e.returned(w) > e.much(w)
+	return 4*gaps <= w.span && e.returned(w) > e.much(w)
 }
 
 // much is what a queue holds, and a late reader does not.
@@ -294,10 +297,14 @@ func (e *Estimator) flooded() bool {
 	w := e.last(longSpan)
 	gone := w.from >= e.changed+visible && e.misses(e.loosely(w), longLoss)
 	held := e.phase == cruise && w.from >= e.since+visible && e.misses(w, queueLoss) && e.queues(w)
+	if !gone && !held { // TCP alone with its queue loses less, but again and again
+		w = e.last(slowSpan)
+		held = e.phase == cruise && w.from >= e.since+visible && e.misses(w, slowLoss) && e.queues(w)
+	}
 	if !gone && !held {
 		return false
 	}
-	if w.got = e.peak(w.from, longSpan, shortSpan); w.got >= e.found {
+	if w.got = e.peak(w.from, w.span, shortSpan); w.got >= e.found {
 		return false
 	}
 	e.overload(w)
