@@ -37,6 +37,29 @@ type shareNode struct {
 	sending  bool
 	received map[peer.ID]int64
 	rates    map[string]int64
+	passed   map[peer.ID]peer.Traffic
+	measured map[string]int64
+	saved    map[string]int64
+}
+
+func (n *shareNode) measure() measureConfig {
+	note := func(where *map[string]int64) func(map[string]int64) {
+		return func(rates map[string]int64) {
+			n.mu.Lock()
+			*where = rates
+			n.mu.Unlock()
+			n.changed()
+		}
+	}
+	return measureConfig{traffic: n.traffic, known: func(string) int64 { return 0 }, found: note(&n.measured), save: note(&n.saved)}
+}
+
+func (n *shareNode) traffic(yield func(peer.Traffic)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, t := range n.passed {
+		yield(t)
+	}
 }
 
 func (n *shareNode) demand(string) linkDemand {
@@ -88,10 +111,10 @@ func shareTown(t *testing.T, limits shareLimits, siteOf ...string) []*shareNode 
 	var group errgroup.Group
 	var nodes []*shareNode
 	for i, r := range recs {
-		n := &shareNode{rates: map[string]int64{}, received: map[peer.ID]int64{}}
+		n := &shareNode{rates: map[string]int64{}, received: map[peer.ID]int64{}, passed: map[peer.ID]peer.Traffic{}}
 		n.liveShares = newLiveShares(shareConfig{
 			self: r.Node, conn: conns[i], port: port, limits: limits, dir: dir,
-			demand: n.demand, received: n.arrived, log: slog.New(slog.DiscardHandler),
+			demand: n.demand, received: n.arrived, measure: n.measure(), log: slog.New(slog.DiscardHandler),
 			onRate: func(site string, bits int64) {
 				n.mu.Lock()
 				defer n.mu.Unlock()

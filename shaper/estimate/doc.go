@@ -35,14 +35,16 @@
 //
 //	start   2.5 times as much each round, while what is sent arrives
 //	cruise  0.97 C
-//	probe   every 1.2 s while at least 0.85 of the pace is used: 1.06 C for 60 to
-//	        140 ms; after a success at once again with more, 1.25, 2, 2.5
+//	probe   0.9 s after the last, while at least 0.85 of the pace is used: 1.06 C for
+//	        100 to 320 ms; after a success at once again with more, 1.12, 1.5, 3
 //	drain   after a probe that failed 0.9 C, after an overload 0.8 C, until what
 //	        arrives is no more than what is sent: the link's queue is empty
 //
-// Cruise becomes drain, with C what arrives, when less arrives than is sent: by
-// 8 % for 100 ms, 2 % for 500 ms, or, where sending is too uneven to compare
-// moments, 10 % for a second.
+// Any phase but the start becomes drain, with C what arrives, when less arrives than
+// is sent: by 8 % for 100 ms, 2 % for 500 ms, or, where sending is too uneven to
+// compare moments, 10 % for a second. Less counts, 0.5 % for one second or 0.15 % for
+// three, where what is outstanding also rises and falls as in a queue: so senders show
+// that keep to a link by themselves, as TCP does beside a pace that is far too high.
 //
 // # Why it converges
 //
@@ -54,30 +56,37 @@
 // is found; below, the queue that a probe has left is drained faster than R and
 // the window of the drain, which delivers R while the queue lasts, lowers C. If C
 // is below R a probe arrives whole, and C becomes what was sent in it. Successes
-// compound, 1.06 · 1.25 · 2 · 2.5 and on by 2.5, so C is reached from anywhere in
+// compound, 1.06 · 1.12 · 1.5 · 3 and on by 3, so C is reached from anywhere in
 // logarithmic time.
 //
+// Hosts read late, never early. So of what is outstanding, sent and not arrived, the
+// least of some moments counts; and a probe counts as arrived only if what arrives
+// cannot be late bytes of before.
+//
 // Loss that has nothing to do with queues takes its part of every window alike.
-// It is learned where the queue is known to be empty, at the end of a drain and
-// while little is sent, at most 3 %, and is added to what arrives. More than 3 %
-// counts as overload.
+// It is learned where there are no signs of a queue, at most 3 %, and is added to
+// what arrives. More than 3 % counts as overload.
 //
 // Windows with little demand say nothing of R from above, so they lower C only
-// if what was sent did not arrive, and never raise it beyond what was sent.
+// if what was sent did not arrive, by half at most at a time, and never raise it
+// beyond what was sent.
 //
 // # Why it does no harm
 //
-// A probe puts at most 0.06 C for 140 ms, and at most about 48 kB where that takes
-// more than 60 ms, above R; the drain behind it takes that out. Cruising below C
-// leaves 3 % for what is not counted and for queues to empty by themselves. Where
-// the queue in front of the link is smaller than what a probe adds, the rest of it
-// is lost: 0.06 · 60 ms of 1.2 s, 0.3 %, at worst. The start overshoots by up to
-// 2.5 for a tenth of a second and a round trip, once: the rate found is kept over
-// restarts.
+// A probe adds 0.06 C for 100 ms, or for up to 320 ms as long as that is below some
+// 48 kB; the drain behind it takes that out. Cruising below C leaves 3 % for what
+// is not counted and for queues to empty by themselves. Where the queue in front of
+// the link is smaller than what a probe adds, the rest of it is lost: 0.06 · 100 ms
+// of a second or more, 0.6 %, at worst. The start overshoots by up to 2.5 for a tenth
+// of a second and a round trip, once: the rate found is kept over restarts.
 //
 // Others on the link count as less link. Against TCP that backs off at losses the
 // estimate holds what it has and takes more where a probe arrives whole, that is,
 // while the other backs off; it does not yield to it.
+//
+// If two nodes should both lead for a while, each sees a part of what is sent: it
+// finds no reason to probe, and neither raises C. What they find is too low rather
+// than too high, and ends when the one that should lead answers.
 //
 // Destinations that send no tallies (an older version) are left out of both
 // counters, and where most goes to such ones there is no rate at all: nothing

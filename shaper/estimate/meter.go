@@ -72,7 +72,6 @@ type pool struct {
 	lag      time.Duration // of what was sent in this slot
 	vague    bool          // more may have arrived than this node knows
 	lead     *Estimator    // nil: this node does not lead
-	taken    counters      // of all that report, as the estimator has had them
 	recent   [2]float64    // bytes to those that tell and to others, lately
 	strange  int           // slots in which most went to others
 	rate     int64         // pace, bits per second; 0: no limit

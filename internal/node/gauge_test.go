@@ -1,0 +1,162 @@
+package node
+
+import (
+	"encoding/binary"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/sites"
+	"golang.org/x/sync/errgroup"
+)
+
+// unknownUplink is that of site "here", which is to be measured.
+type unknownUplink struct{ fixedLimits }
+
+func (unknownUplink) toMeasure(from string) []string {
+	if from == "here" {
+		return []string{""}
+	}
+	return nil
+}
+func (unknownUplink) measures(from, to string) bool { return from == "here" && to != "here" }
+
+// TestGauge: over real sockets a receiving node tells what arrives, and both nodes of
+// the sending site know what their uplink carries, which nobody has said.
+func TestGauge(t *testing.T) {
+	const b = 20 * mbit
+	town := shareTown(t, unknownUplink{}, "here", "here", "there")
+	stop := make(chan struct{})
+	var group errgroup.Group
+	group.Go(func() error { // the network: what is sent arrives, as far as it fits
+		last := time.Now()
+		for tick := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return nil
+			case now := <-tick.C:
+				pass(town, int64(now.Sub(last).Seconds()*1e6), b)
+				last = now
+			}
+		}
+	})
+	defer func() { close(stop); _ = group.Wait() }()
+	known := func(n *shareNode) (rate int64) {
+		for _, f := range n.gauge.known() {
+			if f.to == "" && !f.since.IsZero() {
+				rate = f.rate
+			}
+		}
+		return rate
+	}
+	town[0].active("there")
+	await(t, "both nodes know what the uplink carries", func() bool {
+		x, y := known(town[0]), known(town[1])
+		return x > b*8/10 && x < b*12/10 && y > b*8/10 && y < b*12/10
+	})
+	await(t, "it is kept", func() bool {
+		town[1].mu.Lock()
+		defer town[1].mu.Unlock()
+		return town[1].saved[""] > 0
+	})
+}
+
+// pass has the first two nodes send what they may for some microseconds to the third,
+// over a line of so many bits per second.
+func pass(town []*shareNode, micros, line int64) {
+	var sent [2]int64
+	for i := range sent {
+		town[i].mu.Lock()
+		sent[i] = min(town[i].measured[""]/2*micros/8e6, 1<<20)
+		x := town[i].passed[peer.ID{3}]
+		x.ID, x.Sent, x.RTT = peer.ID{3}, x.Sent+sent[i], time.Millisecond
+		town[i].passed[x.ID] = x
+		town[i].mu.Unlock()
+		town[i].active("there")
+	}
+	fits := min(1, float64(line*micros/8e6)/float64(max(sent[0]+sent[1], 1)))
+	town[2].mu.Lock()
+	for i := range sent {
+		x := town[2].passed[peer.ID{byte(i + 1)}]
+		x.ID, x.Received = peer.ID{byte(i + 1)}, x.Received+int64(float64(sent[i])*fits)
+		town[2].passed[x.ID] = x
+	}
+	town[2].mu.Unlock()
+}
+
+// TestLimitsMeasured: what was found takes the place of what is to be measured, also
+// after another change, and only as long as it is to be.
+func TestLimitsMeasured(t *testing.T) {
+	var l limits
+	calls := 0
+	l.changed = func() { calls++ }
+	declared := must(sites.Limits{}.WithSite("alpha", sites.Measured, 0))(t)
+	declared.Version = 1
+	l.take(declared)
+	if up, _ := l.of("alpha"); up != 0 || l.between("alpha", "beta") != 0 {
+		t.Errorf("before anything is found the uplink is %d", up)
+	}
+	l.measured("alpha", map[string]int64{"": 30 * mbit})
+	if up, _ := l.of("alpha"); up != 30*mbit || l.between("alpha", "beta") != 30*mbit || l.bandwidth("alpha") != 30*mbit {
+		t.Errorf("what was found is %d", up)
+	}
+	if up, _ := l.all().Of("alpha"); up != 0 || calls != 2 {
+		t.Errorf("declared is %d, after %d calls", up, calls)
+	}
+	more := must(declared.WithSite("beta", 0, 5*mbit))(t)
+	more.Version = 2
+	l.take(more)
+	if up, _ := l.of("alpha"); up != 30*mbit || l.between("alpha", "beta") != 5*mbit {
+		t.Errorf("after another change the uplink is %d", up)
+	}
+	if l.take(sites.Limits{Version: 3}); l.between("alpha", "beta") != 0 {
+		t.Error("what is not measured any more is kept to")
+	}
+}
+
+// TestMeasuredRemembered: what was found is there after a restart; what is no rate is
+// not.
+func TestMeasuredRemembered(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	found(t, dir)
+	d := remembering(t, dir)
+	if r := d.loadMeasured()(""); r != 0 {
+		t.Errorf("a new node remembers %d", r)
+	}
+	d.saveMeasured(map[string]int64{"": 30 * mbit, "beta": 3})
+	if err := d.saved.Close(); err != nil {
+		t.Fatal(err)
+	}
+	known := remembering(t, dir).loadMeasured()
+	if known("") != 30*mbit || known("beta") != 0 || known("gamma") != 0 {
+		t.Errorf("it remembers %d, %d, %d", known(""), known("beta"), known("gamma"))
+	}
+}
+
+func TestIsNotice(t *testing.T) {
+	pkt := make([]byte, 60)
+	pkt[0], pkt[9] = 0x45, 17
+	binary.BigEndian.PutUint16(pkt[20:], SharesPort)
+	binary.BigEndian.PutUint16(pkt[22:], SharesPort)
+	if pkt[6] = 0x40; !isNotice(pkt) {
+		t.Error("a notice is not known")
+	}
+	for name, change := range map[string]func(b []byte) []byte{
+		"cut":             func(b []byte) []byte { return b[:27] },
+		"empty":           func(b []byte) []byte { return nil },
+		"too long":        func(b []byte) []byte { return append(b, make([]byte, 1100)...) },
+		"TCP":             func(b []byte) []byte { b[9] = 6; return b },
+		"IPv6":            func(b []byte) []byte { b[0] = 0x60; return b },
+		"options":         func(b []byte) []byte { b[0] = 0x46; return b },
+		"a fragment":      func(b []byte) []byte { b[7] = 1; return b },
+		"a first one":     func(b []byte) []byte { b[6] = 0x20; return b },
+		"from a program":  func(b []byte) []byte { b[21]++; return b },
+		"to another port": func(b []byte) []byte { b[23]++; return b },
+	} {
+		if isNotice(change(append([]byte(nil), pkt...))) {
+			t.Errorf("%s counts as a notice", name)
+		}
+	}
+}
