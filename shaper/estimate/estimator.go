@@ -31,6 +31,7 @@ var gains = [...]float64{1.06, 1.12, 1.5, 3}
 const (
 	visible    = 3  // from a change of the pace until samples show it
 	startRound = 5  // of the start
+	startIdle  = 15 // without enough demand, after which the start ends
 	quick      = 3  // shortest window that says anything
 	probeMin   = 5  // of a probe
 	probeMax   = 16 //
@@ -77,7 +78,8 @@ const (
 type Estimator struct {
 	history
 	phase   phase
-	since   int     // slot in which the phase began
+	since   int     // slot in which the phase began, or from which the start looks
+	began   int     // slot in which the phase began
 	drain   float64 // pace of the drain
 	pace    float64 // bits per second, as are these:
 	found   float64 // C; 0: nothing yet
@@ -143,7 +145,7 @@ func (e *Estimator) Found() (bits int64, age time.Duration) {
 
 // enter begins a phase.
 func (e *Estimator) enter(p phase, pace float64) {
-	e.phase, e.since, e.pace, e.empty = p, e.n, bounded(pace), 0
+	e.phase, e.since, e.began, e.pace, e.empty = p, e.n, e.n, bounded(pace), 0
 }
 
 func bounded(r float64) float64 { return min(max(r, float64(minRate)), float64(maxRate)) }
@@ -197,7 +199,12 @@ func (e *Estimator) start() {
 	switch {
 	case !ok:
 	case w.sent < busy*e.pace:
-		e.since++ // no demand: look at the next window
+		e.since++                                       // no demand: look at the next window
+		if e.found > 0 && e.since > e.began+startIdle { // nobody knows whether the link carries the pace of this round
+			e.learn(max(e.found, min(e.carried(w.got), w.sent)))
+			e.enter(cruise, e.found*cruising)
+			return
+		}
 		if w.sent > enough*e.pace && e.steady(w) && e.misses(w, shortLoss) {
 			e.overload(w)
 		}
