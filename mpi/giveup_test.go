@@ -97,8 +97,8 @@ func interRoot(x *mpi.Comm, low bool) int {
 	return mpi.ProcNull
 }
 
-// lastToGo has a rank die after the others have told it that they need it no more.
-func lastToGo(c *mpi.Comm, victim int) error {
+// ready has a rank wait until the others have told it that they are here.
+func ready(c *mpi.Comm, victim int) error {
 	if c.Rank() != victim {
 		return mpi.Send(c, []int{1}, victim, 9)
 	}
@@ -107,7 +107,7 @@ func lastToGo(c *mpi.Comm, victim int) error {
 			return err
 		}
 	}
-	return crash(c)
+	return nil
 }
 
 // TestInterDeathBefore has a rank die before a collective operation between two
@@ -123,8 +123,11 @@ func TestInterDeathBefore(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						if err := lastToGo(c, victim); err != nil || c.World().Crashed() {
+						if err := ready(c, victim); err != nil {
 							return err
+						}
+						if c.Rank() == victim {
+							return crash(c)
 						}
 						err = op.do(s.x, n, interRoot(s.x, s.low))
 						if err != nil && !errors.Is(err, mpi.ErrProcFailed) {
@@ -134,7 +137,7 @@ func TestInterDeathBefore(t *testing.T) {
 							return errors.New("it succeeds without what the dead should have given")
 						}
 						return nil
-					}, mpitest.FaultTolerant(), mpitest.Timeout(20*time.Second))
+					}, mpitest.FaultTolerant())
 				})
 			}
 		}
@@ -153,11 +156,14 @@ func TestInterDeathAmid(t *testing.T) {
 					if err != nil {
 						return err
 					}
+					if err := ready(c, victim); err != nil {
+						return err
+					}
 					if c.Rank() == victim {
 						defer time.AfterFunc(time.Duration(i*137%900+victim*211)*time.Microsecond, c.World().Crash).Stop()
 					}
-					for k := range 60 { // the same at all: who has been told goes on
-						err := op.do(s.x, 1+k%3*3000, interRoot(s.x, s.low))
+					for k := range 40 { // the same at all: who has been told goes on
+						err := op.do(s.x, 1+k%3*1500, interRoot(s.x, s.low))
 						if c.World().Crashed() {
 							return nil
 						}
@@ -166,7 +172,7 @@ func TestInterDeathAmid(t *testing.T) {
 						}
 					}
 					return nil
-				}, mpitest.FaultTolerant(), mpitest.Timeout(20*time.Second))
+				}, mpitest.FaultTolerant())
 			})
 		}
 	}
@@ -188,7 +194,7 @@ func TestDeathOfNeighbour(t *testing.T) {
 					return fmt.Errorf("barrier without %d: %v", victim, err)
 				}
 				return nil
-			}, mpitest.FaultTolerant(), mpitest.Timeout(20*time.Second))
+			}, mpitest.FaultTolerant())
 		}
 	}
 }
