@@ -47,6 +47,7 @@ func All() []Benchmark {
 		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
 		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead},
 		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
+		{"grouplinks", "MPI for Go over two sites whose ranks share two connections, or have each its own", grouplinks},
 		{"stripes", "MPI for Go over two lines instead of one, and over one that loses packets", stripes},
 	}
 }

@@ -32,7 +32,7 @@ func crowdSizes() []int { return []int{1, 64 << 10} }
 
 // mpiNeeds are the programs of both rivals.
 func mpiNeeds() map[string]string {
-	return map[string]string{"mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin", "mpicc.mpich": "libmpich-dev", "mpiexec.hydra": "mpich"}
+	return map[string]string{"NPopenmpi": "netpipe-openmpi", "NPmpich2": "netpipe-mpich2", "mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin", "mpicc.mpich": "libmpich-dev", "mpiexec.hydra": "mpich"}
 }
 
 // bareLAN is two hosts of one LAN and nothing else, with the programs to compare.
@@ -45,12 +45,15 @@ type bareLAN struct {
 
 func newBareLAN(ctx context.Context, env *Env, name string) (*bareLAN, error) {
 	m := &bareLAN{programs: map[string]string{}}
-	for _, program := range []string{"pp", "colls"} {
+	for _, program := range []string{"pp", "colls", netpipeGo} {
 		inGo, err := programs.Build(ctx, env.Work, program)
 		if err != nil {
 			return nil, err
 		}
 		m.programs[program+" go"] = inGo
+		if program == netpipeGo {
+			continue // the rivals' are Debian's
+		}
 		for _, mpi := range []string{"openmpi", "mpich"} {
 			if m.programs[program+" "+mpi], err = programs.Compile(env.Work, program, "mpicc."+mpi); err != nil {
 				return nil, err
@@ -214,9 +217,16 @@ func gompi(ctx context.Context, env *Env) (Table, error) {
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{Title: "MPI for Go beside Open MPI and MPICH", Method: gompiMethod(rounds, seconds),
+	pipes, err := m.pipes(ctx, env)
+	if err != nil {
+		return Table{}, err
+	}
+	t := Table{Title: "MPI for Go beside Open MPI and MPICH", Method: gompiMethod(rounds, seconds) + pipesMethod,
 		Head: []string{"", "message", "Open MPI, µs", "MPICH, µs", "Go, µs", "Go ÷ better rival", "99.9th percentile, µs: Open MPI / MPICH / Go", "Gb/s: Open MPI / MPICH / Go", "Go ÷ better rival"}}
 	for _, trio := range []*trio{shm, tcp, many} {
+		t.Rows = append(t.Rows, trio.rows()...)
+	}
+	for _, trio := range pipes {
 		t.Rows = append(t.Rows, trio.rows()...)
 	}
 	t.Verdicts = append(judgeTrios(shm, tcp, many), judgeCosts(costs)...)

@@ -1,4 +1,5 @@
-// Command pp is a ping-pong between ranks 0 and 1 by package mpi; others wait.
+// Command pp is a ping-pong between ranks 0 and 1 by package mpi, with -last between
+// the last two; others wait.
 // For each size rank 0 prints a line "pp BYTES MEAN_US P999_US MBPS": half a round
 // trip, on average and in the 99.9th percentile, and the bandwidth in Mb/s that the
 // average makes. Its twin in C is pp.c, which has no other figures.
@@ -33,6 +34,7 @@ func main() {
 	least := flag.Int("least", warm, "rounds that say how long one takes, and that are measured at least")
 	allocs := flag.Bool("allocs", false, "count allocations per round trip instead")
 	idle := flag.Duration("idle", 0, "see what waiting that long costs instead")
+	last := flag.Bool("last", false, "the last two ranks play, not the first")
 	flag.Parse()
 	sizes := []int{1, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20}
 	if flag.NArg() > 0 {
@@ -52,6 +54,12 @@ func main() {
 		}
 		if bad != nil {
 			return bad
+		}
+		if *last {
+			var err error
+			if c, err = c.Split(0, -c.Rank()); err != nil {
+				return err
+			}
 		}
 		if c.Rank() < 2 {
 			if err := work(c, sizes, *seconds, max(*least, 2), *allocs, *idle); err != nil {
