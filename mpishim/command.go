@@ -24,7 +24,7 @@ type Plan struct {
 	NoHints  bool   // ranks tell the pacer nothing
 	MATB     int64  // what each node may send to other sites, bits per second; 0: as the network says
 	Pattern  string // the job's communication pattern, see CheckPattern; "": not known
-	Profile  string // of NewProfileID: ranks record what they send, for Collect; "": they do not
+	Profile  string // of NewProfile: ranks record what they send, for Collect; "": they do not
 }
 
 // Command is a launcher's command line and environment.

@@ -16,15 +16,13 @@ import (
 	"github.com/meshmpi/meshmpi/mpishim/profile/record"
 )
 
-// NewProfileID returns what a Plan's Profile is for a job that is to be profiled.
-func NewProfileID() string { return newSecret() }
-
-// CheckProfile says in one line whether a job of so many ranks can be profiled.
-func CheckProfile(ranks int) error {
-	if ranks > record.MaxRanks {
-		return failf(CodeUsage, "--profile takes jobs of at most %d ranks, not %d; leave it out", record.MaxRanks, ranks)
+// NewProfile returns what a plan's Profile is when its job is to be profiled. The
+// error says in one line that the job is too large for that.
+func NewProfile(p Plan) (string, error) {
+	if n := p.size(); n > record.MaxRanks {
+		return "", failf(CodeUsage, "--profile takes jobs of at most %d ranks, not %d; leave it out", record.MaxRanks, n)
 	}
-	return nil
+	return newSecret(), nil
 }
 
 // profileSilence is how long a node that sends records may be silent.

@@ -61,7 +61,7 @@ func wantInFortran(i, j int) (messages, collective int) {
 // records.
 func profiled(t *testing.T, p Plan) []*record.Record {
 	t.Helper()
-	p.Profile = NewProfileID()
+	p.Profile = newSecret()
 	if out := steps(t, p, func(string) {}); !strings.Contains(out, "good\n") {
 		t.Errorf("output %q", out)
 	}
@@ -262,7 +262,7 @@ func TestMakeRecords(t *testing.T) {
 // TestCollect: records come from this node and others; what a node does not send is a
 // note, and without any there is no profile.
 func TestCollect(t *testing.T) {
-	p := Plan{Profile: NewProfileID(), Launcher: Launcher{Kind: OpenMPI}, Apps: []App{{N: 2, Prog: "/x/prog", Args: []string{"7"}}},
+	p := Plan{Profile: newSecret(), Launcher: Launcher{Kind: OpenMPI}, Apps: []App{{N: 2, Prog: "/x/prog", Args: []string{"7"}}},
 		Places: []Place{{Host{Name: "n1", Site: "alpha", Self: true}, 1}, {Host{Name: "n2", Site: "beta"}, 1}}}
 	remote := func(how string) Remote {
 		return func(_ context.Context, host string, opt exec.RunOptions) (int, error) {
@@ -314,7 +314,11 @@ func TestCollect(t *testing.T) {
 	if _, _, err := Collect(t.Context(), p, remote(""), nil, nil); err == nil || !strings.Contains(err.Error(), profileLibrary) {
 		t.Errorf("no records: %v", err)
 	}
-	if err := CheckProfile(record.MaxRanks + 1); Code(err) != CodeUsage {
+	if id, err := NewProfile(p); err != nil || profileDir("/", id, "n1") == "" {
+		t.Errorf("%q, %v", id, err)
+	}
+	p.Places[0].Ranks = record.MaxRanks
+	if _, err := NewProfile(p); Code(err) != CodeUsage {
 		t.Errorf("too many ranks: %v", err)
 	}
 }

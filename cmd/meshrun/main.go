@@ -93,18 +93,23 @@ func takesValue(flag string) bool {
 func (o *options) run(ctx context.Context) (int, error) {
 	before, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	if o.Profile != "" {
+		made, err := o.prepare()
+		if err != nil {
+			return mpishim.CodeUsage, err
+		}
+		if made {
+			defer os.Remove(o.Profile) // if nothing has come of it; what is not empty stays
+		}
+	}
 	client := api.Dial(api.StateDir(o.State))
 	plan, remote, err := o.plan(before, client)
 	if err != nil {
 		return mpishim.Code(err), err
 	}
 	if o.Profile != "" {
-		made, err := o.prepare(&plan)
-		if err != nil {
+		if plan.Profile, err = mpishim.NewProfile(plan); err != nil {
 			return mpishim.Code(err), err
-		}
-		if made {
-			defer os.Remove(o.Profile) // if nothing has come of it; what is not empty stays
 		}
 	}
 	if o.Stage {

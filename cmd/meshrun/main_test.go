@@ -63,6 +63,7 @@ func TestSingleDash(t *testing.T) {
 		"-np 2 -wdir /x prog -wdir": "-n 2 --wdir /x prog -wdir",
 		"-x -wdir -n 1 -- -np":      "-x --wdir -n 1 -- -np",
 		"-v prog":                   "-v prog",
+		"-profile d -np 1 p -np":    "--profile d -n 1 p -np",
 	} {
 		if got := strings.Join(singleDash(strings.Fields(in)), " "); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,23 +16,14 @@ import (
 // collectTime bounds how long nodes may take to send what was recorded.
 const collectTime = 2 * time.Minute
 
-// prepare makes the folder for --profile and has the plan's ranks record. made says
-// that the folder was not there before.
-func (o *options) prepare(p *mpishim.Plan) (made bool, err error) {
-	total := 0
-	for _, pl := range p.Places {
-		total += pl.Ranks
-	}
-	if err := mpishim.CheckProfile(total); err != nil {
-		return false, err
-	}
+// prepare makes the folder for --profile; made says that it was not there before.
+func (o *options) prepare() (made bool, err error) {
 	if o.Profile, err = filepath.Abs(o.Profile); err != nil {
 		return false, err
 	}
 	if made, err = profile.Prepare(o.Profile); err != nil {
-		return made, &mpishim.ExitError{Code: mpishim.CodeUsage, Err: err}
+		return false, fmt.Errorf("--profile: %s", strings.TrimPrefix(err.Error(), "profile: "))
 	}
-	p.Profile = mpishim.NewProfileID()
 	return made, nil
 }
 

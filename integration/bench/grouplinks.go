@@ -91,7 +91,7 @@ func (s *twoSites) prepare(ctx context.Context, env *Env, g *grouping, tasks []g
 			return err
 		}
 		job := printing{from: s.net.Lab.Host("a1"), hosts: s.net.Lab.Hosts(), program: program, lines: 1 << 20, within: collWithin,
-			line: fmt.Sprintf("MESH_GROUP_LINKS=%d %s", g.shared, p.line(s.net, program+" "+t.args))}
+			line: fmt.Sprintf("MESH_GROUP_LINKS=%d %s", g.shared, p.line(s.net, single, program+" "+t.args))}
 		g.players = append(g.players, newPlayer(t.figures[0].name+", "+g.name, t.figures, func() (string, error) {
 			stop := s.watchConnections(ctx, filepath.Base(program), far)
 			out, err := job.run(ctx)

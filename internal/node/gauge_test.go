@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/sites"
 	"golang.org/x/sync/errgroup"
@@ -52,11 +53,11 @@ func TestGauge(t *testing.T) {
 		return rate
 	}
 	town[0].active("there")
-	await(t, "both nodes know what the uplink carries", func() bool {
+	eventually.Holds(t, "both nodes know what the uplink carries", func() bool {
 		x, y := known(town[0]), known(town[1])
 		return x > b*8/10 && x < b*12/10 && y > b*8/10 && y < b*12/10
 	})
-	await(t, "it is kept", func() bool {
+	eventually.Holds(t, "it is kept", func() bool {
 		town[1].mu.Lock()
 		defer town[1].mu.Unlock()
 		return town[1].saved[""] > 0

@@ -9,9 +9,9 @@ import (
 )
 
 // Pace is at what rate each node of a site should send to other sites: MATB = B/parts
-// in GridMPI's terms (facts of the paper: all-to-all, LU and MG N, CG N/2, BT and SP
-// 2·sqrt(2N) parts of N nodes). Other patterns are given one part for each node that
-// was seen to send.
+// in GridMPI's terms (Takano et al., PFLDnet 2005: all-to-all, LU and MG N, CG N/2, BT
+// and SP 2·sqrt(2N) parts of N nodes). Other patterns are given one part for each node
+// that was seen to send.
 type Pace struct {
 	Site    string  `json:"site"`
 	Nodes   int     `json:"nodes"`
@@ -159,10 +159,8 @@ func (p *Profile) Rankfile() string {
 		return ""
 	}
 	var b strings.Builder
-	next := make([]int, len(p.Nodes))
 	for rank, n := range p.Moves.Nodes {
-		fmt.Fprintf(&b, "rank %d=%s slot=%d\n", rank, p.Nodes[n].Name, next[n])
-		next[n]++
+		fmt.Fprintf(&b, "rank %d=%s slot=*\n", rank, p.Nodes[n].Name) // any core: a number beyond the node's ends mpirun without a word
 	}
 	return b.String()
 }
