@@ -34,7 +34,10 @@
 //	credit  more may be sent
 //	post    an active message: runs a handler at the receiver
 //	bye     nothing more will be sent; answered by bye
-//	got     so much data has come by this link; with several links only
+//	got     so much data, and so many frames, have come by this link; with several
+//	        links only
+//	lost    this link is broken, and so many frames had come by it; answered by
+//	        lost, after which what is missing comes by another (lost.go)
 //
 // Eager messages that nobody has asked for are what a receiver must store:
 // credit bounds them, in bytes and in number, for each peer. A sender without
@@ -43,7 +46,9 @@
 // A peer may be reached by several links (Config.Links, Config.Addresses). Messages
 // of one tag take one of the nearest, and each link has its own credit, so that one
 // that is held up by a lost packet, or for ever, holds up no others (order.go).
-// Large messages go over all, by what each is worth (share.go).
+// Large messages go over all, by what each is worth (share.go). Active messages take
+// the nearest, since they are handled in order. The peer lives as long as one link
+// does.
 //
 // The processes of a site may share few connections to those of another (Group,
 // group.go, package trunk).

@@ -14,11 +14,9 @@ import (
 // so on; with more links than pairs the pairs take turns. A pair that cannot be
 // connected is left out, as long as there is one.
 //
-// Once there are links they stand and fall together: frames that a broken link has
-// swallowed cannot be told from those that have come, so the process behind it
-// counts as failed, as it does with one link. Inside the overlay a way that fails
-// breaks no link: connections are between virtual addresses, and it is the mesh
-// that finds another way.
+// A link that breaks later is done without, as long as there is another (lost.go).
+// Inside the overlay a way that fails breaks no link: connections are between virtual
+// addresses, and it is the mesh that finds another way.
 
 // railPatience is how long further pairs of addresses are waited for when one is
 // connected: time for a lost packet of the connection's beginning.
