@@ -49,7 +49,8 @@ func FuzzCard(f *testing.F) {
 	})
 }
 
-// FuzzFrames gives a link what a peer might send, in pieces.
+// FuzzFrames gives a link what a peer might send, in pieces: an only one, or one of two
+// of which the other may be lost.
 func FuzzFrames(f *testing.F) {
 	var b [longHeader]byte
 	var all []byte
@@ -61,7 +62,17 @@ func FuzzFrames(f *testing.F) {
 		n := h.encode(&b)
 		all = append(append(all, b[:n]...), make([]byte, h.n)...)
 		f.Add(append([]byte{}, all...), uint8(7))
+		f.Add(append([]byte{}, all...), uint8(6))
 	}
+	lost := header{kind: kindLost, ctx: 1}
+	n := lost.encode(&b)
+	all = append([]byte{}, b[:n]...)
+	for seq := range uint32(4) { // then a message of the lost link
+		h := header{kind: kindEager, link: 1, n: 3, tag: 1, ctx: world, seq: seq}
+		n := h.encode(&b)
+		all = append(append(all, b[:n]...), make([]byte, h.n)...)
+	}
+	f.Add(all, uint8(7))
 	f.Fuzz(func(t *testing.T, in []byte, piece uint8) {
 		e, err := New(Config{Size: 2, Hub: NewHub()})
 		if err != nil {
@@ -70,8 +81,12 @@ func FuzzFrames(f *testing.F) {
 		defer func() { _ = e.Close(t.Context()) }()
 		e.OpenContext(world, []Proc{0, 1})
 		c := &conn{e: e, peer: e.peers[1], wire: deafWire{}, piece: 100}
+		links := []*conn{c}
+		if piece%2 == 1 {
+			links = append(links, &conn{e: e, peer: e.peers[1], wire: deafWire{}, piece: 100})
+		}
 		e.gate.lock()
-		e.attach(e.peers[1], []*conn{c}, terms{eager: 100, credit: credit{1 << 12, 8}, theirs: credit{1 << 12, 8}})
+		e.attach(e.peers[1], links, terms{eager: 100, credit: credit{1 << 12, 8}, theirs: credit{1 << 12, 8}})
 		e.leave()
 		irecv(t, e, 1, 1, make([]byte, 2))
 		e.Do(func(*Op) {
@@ -84,6 +99,7 @@ func FuzzFrames(f *testing.F) {
 				var took int
 				took, within, err = e.incoming(c, have, within)
 				have = have[took:]
+				e.settle() // what follows from a loss
 				if len(have) >= longHeader && err == nil {
 					t.Fatalf("%d bytes were left", len(have))
 				}
