@@ -198,3 +198,38 @@ func TestDeathOfNeighbour(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenUpBefore: who begins an operation that was given up before, by the only
+// rank it would hear from, is told, too.
+func TestGivenUpBefore(t *testing.T) {
+	mpitest.Run(t, 7, func(c *mpi.Comm) error {
+		s, err := join(c, lowSide, 1)
+		if err != nil {
+			return err
+		}
+		const victim, leader = 1, lowSide // the root, and who passes on what it gives
+		if err := ready(c, victim); err != nil {
+			return err
+		}
+		switch {
+		case c.Rank() == victim:
+			return crash(c)
+		case s.low:
+			return nil
+		case c.Rank() > leader:
+			if _, err := mpi.Recv(c, make([]int, 1), leader, 5); err != nil {
+				return err
+			}
+		}
+		var e *mpi.Error
+		if err := mpi.Bcast(s.x, make([]int64, 1), interRoot(s.x, s.low)); !errors.As(err, &e) || e.Class != mpi.ErrProcFailed || e.Peer != victim {
+			return fmt.Errorf("bcast from the dead: %v", err)
+		}
+		for r := leader + 1; r < c.Size() && c.Rank() == leader; r++ {
+			if err := mpi.Send(c, []int{1}, r, 5); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, mpitest.FaultTolerant())
+}
