@@ -61,11 +61,6 @@ func (b *bucket) cost(bytes int) int64 {
 	return (int64(bytes)*8e9 + b.rem) / int64(b.rate)
 }
 
-// fits reports whether bytes may leave now in one burst.
-func (b *bucket) fits(now int64, bytes int) bool {
-	return b.rate == 0 || now >= b.at(bytes)
-}
-
 // at is the time from which bytes may leave in one burst. A datagram is never more
 // than half of what may (see model.grow); what is more than all of it never leaves at
 // once, however long nothing has.
