@@ -23,7 +23,7 @@ func wantFound(ctx context.Context, t *testing.T, n *deploy.Network, rate float6
 	t.Helper()
 	began := time.Now()
 	said := ""
-	err := deploy.Until(ctx, 30*time.Second, fmt.Sprintf("%v find %.0f Mb/s", hosts, rate/1e6), func() (bool, error) {
+	err := deploy.Until(ctx, time.Minute, fmt.Sprintf("%v find %.0f Mb/s", hosts, rate/1e6), func() (bool, error) {
 		said = ""
 		good := 0
 		for _, h := range hosts {
@@ -115,8 +115,8 @@ func TestMeasured(t *testing.T) {
 	if err := n.Run(ctx, "a2"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := n.Shape(ctx, "a2")
-	if err != nil || r.Measured == nil || r.Measured.Rate < 16e6 || r.Measured.Rate > 22e6 {
+	r, err := n.Shape(ctx, "a2") // what it remembered, or what a1 has found meanwhile, with half the traffic gone
+	if err != nil || r.Measured == nil || r.Measured.Rate == 0 || r.Measured.Rate > 22e6 {
 		t.Errorf("after a restart a2 remembers %+v, %v", r.Measured, err)
 	}
 }
