@@ -247,17 +247,17 @@ func TestSenderSees(t *testing.T) {
 	}{
 		{0, linkDemand{}, 0},
 		{1, linkDemand{sent: 100, last: at(1)}, 1},                              // no sample yet
-		{2, linkDemand{sent: 10_000, waiting: 9000, last: at(2)}, 1},            // a backlog, for the moment
-		{10, linkDemand{sent: 20_000, waiting: 9000, last: at(10)}, unbounded},  // that lasts
-		{11, linkDemand{sent: 21_000, last: at(11)}, unbounded},                 // it has gone, for the moment
-		{15, linkDemand{sent: 30_000, last: at(15)}, 20_000_000},                // a whole sample: 10,000 bytes in 5 ms, and a quarter more
-		{16, linkDemand{sent: 31_000, waiting: 9000, last: at(16)}, 20_000_000}, // a burst
-		{18, linkDemand{sent: 40_000, last: at(18)}, 20_000_000},                // is no demand
-		{20, linkDemand{sent: 45_000, last: at(20)}, 30_000_000},                // until it counts
-		{29, linkDemand{sent: 45_000, last: at(20)}, 1},                         // nothing in a sample, but no silence yet
-		{31, linkDemand{sent: 45_000, last: at(20)}, 0},                         // silence
-		{32, linkDemand{waiting: 9000, last: at(32), share: 10e6}, 1},           // its share takes 7 ms
-		{34, linkDemand{waiting: 10_000, last: at(34), share: 10e6}, unbounded}, // that lasts by itself
+		{2, linkDemand{sent: 200, waiting: 9000, last: at(2)}, 1},               // a backlog, for the moment
+		{22, linkDemand{sent: 20_000, waiting: 9000, last: at(22)}, unbounded},  // that lasts
+		{23, linkDemand{sent: 21_000, last: at(23)}, unbounded},                 // it has gone, for the moment
+		{27, linkDemand{sent: 30_000, last: at(27)}, 20_000_000},                // a whole sample: 10,000 bytes in 5 ms, and a quarter more
+		{28, linkDemand{sent: 31_000, waiting: 9000, last: at(28)}, 20_000_000}, // a burst
+		{30, linkDemand{sent: 40_000, last: at(30)}, 20_000_000},                // is no demand
+		{32, linkDemand{sent: 45_000, last: at(32)}, 30_000_000},                // until it counts
+		{41, linkDemand{sent: 45_000, last: at(32)}, 1},                         // nothing in a sample, but no silence yet
+		{43, linkDemand{sent: 45_000, last: at(32)}, 0},                         // silence
+		{44, linkDemand{waiting: 9000, last: at(44), share: 10e6}, 1},           // its share takes 7 ms
+		{46, linkDemand{waiting: 25_000, last: at(46), share: 10e6}, unbounded}, // that lasts by itself
 	} {
 		if got := s.see(at(step.ms), step.d); got != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)

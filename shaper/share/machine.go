@@ -24,10 +24,10 @@ const (
 
 	perNode   = 250 * time.Microsecond // of Period at larger sites: bounds a node's notices to 4,000 a second
 	maxPeriod = time.Second
-	retryGap  = time.Millisecond       // before a notice that lowers a grant is first repeated; doubles
-	sendGap   = 500 * time.Microsecond // between notices to one node that can wait
-	quiet     = 2 * time.Millisecond   // without demand before a node counts as idle
-	linger    = 50 * time.Millisecond  // leases of an idle node are kept so long where nobody else wants them
+	retryGap  = time.Millisecond      // before a notice that lowers a grant is first repeated; doubles
+	sendGap   = 4 * time.Millisecond  // between notices to one node that can wait
+	quiet     = 2 * time.Millisecond  // without demand before a node counts as idle
+	linger    = 50 * time.Millisecond // leases of an idle node are kept so long where nobody else wants them
 )
 
 // Reserve is the part of its safe share that an idle node does not lend: one in

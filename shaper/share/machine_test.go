@@ -210,9 +210,9 @@ func TestPauses(t *testing.T) {
 	s.want(0, "b", 0)
 	s.run(s.now + 5*ms)
 	s.want(1, "b", b)
-	s.run(s.now + 2*ms)
+	s.run(s.now + 2*sendGap)
 	if got := s.nodes[1].Rate("b"); got < b*95/100 {
-		t.Errorf("beside one that pauses another has %d after 2 ms", got)
+		t.Errorf("beside one that pauses another has %d after %v", got, 2*sendGap)
 	}
 }
 
