@@ -276,11 +276,9 @@ func (m *model) at(l *Link, bytes int) (at int64) {
 	return at
 }
 
-// refill forgets what has been unused; see bucket.fill. What spaces extra bytes is
-// never caught up with.
+// refill forgets what has been unused; see bucket.fill.
 func (m *model) refill(now int64, l *Link, credit int64) {
-	l.down.fill(now, credit)
-	m.uplink.fill(now, credit)
-	l.crest.fill(now, 0)
-	m.crest.fill(now, 0)
+	for _, b := range m.buckets(l) {
+		b.fill(now, credit)
+	}
 }

@@ -223,7 +223,7 @@ func (p *pacing) changed() {
 		set += l.set
 		r, why := l.stake.rate()
 		head := l.whole
-		if l.set > 0 || asked.MATB > 0 { // to be kept to the byte
+		if l.set > 0 || asked.MATB > 0 || r >= l.whole { // to be kept to the byte, or all there is
 			head = 0
 		}
 		p.deepen(&l.head, head, l.SetMost)
@@ -233,11 +233,14 @@ func (p *pacing) changed() {
 		}
 	}
 	up, _ := d.limits.of(own)
-	p.deepen(&p.head, up, p.shaper.SetUplinkMost)
 	r, _ := stake{whole: up, nodes: p.nodes, live: p.live[""], asked: asked}.rate()
 	if r > 0 {
 		r = max(r, set)
 	}
+	if r >= up || set > 0 || asked.MATB > 0 {
+		up = 0
+	}
+	p.deepen(&p.head, up, p.shaper.SetUplinkMost)
 	if r != p.uplink {
 		p.uplink = r
 		p.shaper.SetUplink(shaper.Rate(r))
