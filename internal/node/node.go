@@ -145,21 +145,16 @@ type daemon struct {
 	id  *identity
 	dir *directory.Directory
 
-	events     *journal
-	mesh       *mesh.Mesh
-	host       inside
-	stack      *tun.Stack // host, if it is a userspace one
-	hub        *hubSide   // nil on ordinary nodes
-	links      *links     // control sessions and relays
-	saved      *saver
-	door       *door    // the local socket
-	jobs       *jobSide // where ranks meet
-	limits     limits
-	processors *processors  // nil in userspace
-	pacing     *pacing      // nil: nothing is paced
-	shares     *liveShares  // nil: shares are fixed
-	nice       int          // of ordinary processes
-	hints      *hint.Server // what local programs say of their traffic; nil in userspace
+	events *journal
+	mesh   *mesh.Mesh
+	host   inside
+	stack  *tun.Stack // host, if it is a userspace one
+	hub    *hubSide   // nil on ordinary nodes
+	links  *links     // control sessions and relays
+	saved  *saver
+	door   *door    // the local socket
+	jobs   *jobSide // where ranks meet
+	rates
 
 	port      uint16 // UDP
 	group     *errgroup.Group
@@ -168,6 +163,16 @@ type daemon struct {
 	notes     notes
 	scrapers  net.Listener            // where metrics are asked for; nil: nowhere
 	counted   []func() []metrics.Drop // by parts that nothing else knows
+}
+
+// rates is what decides how fast a node sends, and when it is run.
+type rates struct {
+	limits     limits
+	pacing     *pacing      // nil: nothing is paced
+	shares     *liveShares  // nil: shares are fixed
+	hints      *hint.Server // what local programs say of their traffic; nil in userspace
+	processors *processors  // nil in userspace
+	nice       int          // of ordinary processes
 }
 
 type closer struct {
