@@ -27,12 +27,20 @@ import (
 
 const (
 	stackNIC   = 1
-	stackBatch = 128      // packets handed over at once
-	stackQueue = 4096     // packets waiting for the overlay: what TCP's windows of a few peers hold
-	stackRead  = 16 << 20 // the largest window offered to a peer, in bytes: 100 ms at 1.3 Gb/s
-	stackWrite = 16 << 20 // and the largest kept unacknowledged
-	stackIdle  = 212992   // both at first, as Linux has it
-	stackMTUv6 = header.IPv6MinimumMTU
+	stackBatch = 128  // packets handed over at once
+	stackQueue = 4096 // packets waiting for the overlay: what TCP's windows of a few peers hold
+	// The largest window offered to a peer, in bytes: 100 ms at 330 Mb/s. More would
+	// be told in larger units. gVisor rounds what it accepts down to them, so data
+	// under way may end beyond a window that has become zero, and until it opens
+	// gVisor then ignores every acknowledgement of that peer: where both ends
+	// write and neither reads before it has written, they wait for ever.
+	stackRead = 65535 << 6
+	// Kept unacknowledged from the start, for the same reason: a program that
+	// answers while it is sent more is rarely held up before it reads again.
+	stackUnread = 4 << 20
+	stackWrite  = 16 << 20 // and the largest kept unacknowledged
+	stackIdle   = 212992   // the window at first, as Linux has it
+	stackMTUv6  = header.IPv6MinimumMTU
 )
 
 // Stack is a network interface with TCP/IP inside the process: a program joins
@@ -94,7 +102,7 @@ func NewStack(addrs []netip.Addr, mtu int) (*Stack, error) {
 func (s *Stack) setUp() error {
 	sack, autotune := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(true)
 	read := tcpip.TCPReceiveBufferSizeRangeOption{Min: gtcp.MinBufferSize, Default: stackIdle, Max: stackRead}
-	write := tcpip.TCPSendBufferSizeRangeOption{Min: gtcp.MinBufferSize, Default: stackIdle, Max: stackWrite}
+	write := tcpip.TCPSendBufferSizeRangeOption{Min: gtcp.MinBufferSize, Default: stackUnread, Max: stackWrite}
 	cubic := tcpip.CongestionControlOption("cubic")
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &autotune, &read, &write, &cubic} {
 		if err := s.stack.SetTransportProtocolOption(gtcp.ProtocolNumber, o); err != nil {
