@@ -43,7 +43,7 @@ func wantInC(i, j int) (messages, collective int) {
 	if i == j {
 		return messages, 0
 	}
-	collective = yes(i == 1, 56) + yes(j == 2, 8) + yes(i == 3, 4) + 6 + 9 + i + j + 1 + yes(j == 0, 24) +
+	collective = yes(i == 1, 56) + yes(j == 2, 8+2) + yes(i == 3, 4+2) + 6 + 9 + i + j + 1 + yes(j == 0, 24) +
 		8*(blockOf(6, 4, i)+blockOf(6, 4, j)) + 4*(j+1) + yes(j == i+1, 8) + 5 +
 		yes(i < 2 && other, 11) + yes(other, 1) + yes(!other, 13)
 	return messages, collective
@@ -122,7 +122,7 @@ func TestProfileInC(t *testing.T) {
 				list := profiled(t, p)
 				wantBytes(t, list, wantInC)
 				calls := map[record.Op]uint64{record.Sendrecv: 2, record.Start: 2, record.Bcast: 2, record.Alltoall: 3, record.Alltoallv: 1,
-					record.Allreduce: 1, record.Barrier: 2, record.NeighborAlltoall: 1, record.Scan: 1, record.Gather: 1}
+					record.Allreduce: 1, record.Barrier: 2, record.NeighborAlltoall: 1, record.Scan: 1, record.Gather: 2, record.Scatter: 2}
 				for o, n := range calls {
 					if got := list[1].Ops[o].Calls; got != n {
 						t.Errorf("%d calls of %v, want %d", got, o, n)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
@@ -35,10 +36,15 @@ func (o *options) profile(ctx context.Context, client *api.Client, p mpishim.Pla
 	done := make(chan struct{})
 	defer close(done)
 	go func() { // ends with this function
-		select {
-		case <-signals:
-			cancel()
-		case <-done:
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP { // others were for the ranks
+					cancel()
+				}
+			case <-done:
+				return
+			}
 		}
 	}()
 	sites, between := links(ctx, client)

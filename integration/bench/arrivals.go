@@ -129,7 +129,7 @@ func trailing(values []float64, n int) []float64 {
 func within(got, want, tolerance float64) bool { return math.Abs(got-want) <= tolerance*want }
 
 // settled returns the first index of a value from which on all are within the
-// tolerance for hold values, or to the end; -1 if there is none.
+// tolerance for hold values; -1 if there is none.
 func settled(values []float64, want, tolerance float64, hold int) int {
 	good := 0
 	for i, v := range values {
@@ -141,10 +141,7 @@ func settled(values []float64, want, tolerance float64, hold int) int {
 			return i + 1 - hold
 		}
 	}
-	if good == 0 {
-		return -1
-	}
-	return len(values) - good
+	return -1
 }
 
 // begins and ends return the times of the first and the last frame of a stream: of

@@ -98,7 +98,7 @@ func (l *load) hpcc(ctx context.Context, n *narrow, args string, wanted []what) 
 		return nil, err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // ends with the job, at the latest with ctx
+	go func() { ended <- cmd.Wait(); close(ended) }() // ends with the job, at the latest with ctx
 	report := &hpccReport{path: path, take: n.count, between: map[what][2]snapshot{}, open: map[what]snapshot{}}
 	err := report.follow(ctx, ended)
 	if err == nil { // it is stopped, and says so
@@ -111,6 +111,7 @@ func (l *load) hpcc(ctx context.Context, n *narrow, args string, wanted []what) 
 		}
 	} else {
 		cancel()
+		<-ended // what it has said is whole; closed if follow has had the end
 	}
 	if serr := (printing{hosts: n.net.Lab.Hosts(), program: l.program}).sweep(); err == nil {
 		err = serr

@@ -96,9 +96,10 @@ func shares(ctx context.Context, env *Env) (Table, error) {
 		return Table{}, err
 	}
 	defer c.net.Lab.Close()
-	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(),
+	runs := pick(env, []string{"", sharesSlow}, []string{""})
+	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(runs),
 		Head: []string{"job 2", "phase", "a1, a2, a3, a4 ought to have, Mb/s", "have, Mb/s", "20 ms averages within 10 %, %", "settled after, ms", "deepest queue, kB"}}
-	for _, slow := range pick(env, []string{"", sharesSlow}, []string{""}) {
+	for _, slow := range runs {
 		r, err := c.play(ctx, slow)
 		if err != nil {
 			return Table{}, err
@@ -170,14 +171,18 @@ func (c *commons) up(ctx context.Context, env *Env) (err error) {
 	return (&twoSites{net: c.net, a: a, b: b}).direct(ctx)
 }
 
-func (c *commons) method() string {
+func (c *commons) method(runs []string) string {
+	second := ""
+	if slices.Contains(runs, sharesSlow) {
+		second = "In the second run job 2 has --matb " + sharesSlow + ". "
+	}
 	return fmt.Sprintf("Two public sites of %d hosts. Each site's uplink carries %d Mb/s with a drop-tail queue of %d kB and %v one way, is declared, and live shares divide it; TCP cubic. "+
 		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next 15 always under way (c/crowd.c); job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
-		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. In the second run job 2 has --matb %s; weights other than 1 nobody can set. "+
+		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. %sWeights other than 1 nobody can set. "+
 		"What leaves site alpha is stamped by the kernel where it reaches the line. A change is when the last node that begins sends its first full frame, or the last that ends its last. "+
 		"Shares are over the phase from %v after the change on, by bytes on the wire. A node has settled when its average over %v, which trails, comes within %.0f %% of its max–min share and stays so for %v; the slowest node counts. "+
 		"The deepest queue is what would have waited before a line of the rate.",
-		siteRanks, sharesRate/1_000_000, sharesQueue/1000, sharesDelay, size(sharesBlock), c.phase, sharesSlow, sharesSteady, sharesAverage, 100*sharesClose, sharesHold)
+		siteRanks, sharesRate/1_000_000, sharesQueue/1000, sharesDelay, size(sharesBlock), c.phase, second, sharesSteady, sharesAverage, 100*sharesClose, sharesHold)
 }
 
 // play runs all once and takes the record of it.

@@ -176,6 +176,28 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
+// TestSilence: hours in which nothing is sent, which widen no bucket of a record, are
+// drawn in as few steps as what came before.
+func TestSilence(t *testing.T) {
+	b, err := NewBuilder(Job{Places: placed(1, "a1", "b1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &record.Record{Peers: make([]record.Peer, 2), Width: 4 * time.Millisecond, Elapsed: 10 * time.Hour, Cells: [][]uint64{{0, 1}, {0, 2}, {0, 4}}}
+	if err := b.Add("a1", r); err != nil {
+		t.Fatal(err)
+	}
+	line := b.Profile().Timeline
+	for _, s := range line.Ways {
+		if len(s.Bytes) > mostSteps || float64(len(s.Bytes))*line.Width < (10*time.Hour).Seconds() {
+			t.Errorf("%s: %d steps of %v s", s.Name, len(s.Bytes), line.Width)
+		}
+		if s.Name == "alpha → beta" && s.Bytes[0] != 7 {
+			t.Errorf("%d bytes in the first", s.Bytes[0])
+		}
+	}
+}
+
 // wantXML checks that a drawing is whole, and says nothing that is no number.
 func wantXML(t *testing.T, doc string) {
 	t.Helper()

@@ -39,6 +39,9 @@ func (t *timeline) all() (lists []*[]uint64) {
 	return lists
 }
 
+// mostSteps are drawn; a rank's record has no more (record.Size).
+const mostSteps = 256
+
 // widen puts so many buckets into one.
 func (t *timeline) widen(by int) {
 	for _, l := range t.all() {
@@ -80,6 +83,10 @@ func (t *timeline) add(r *record.Record, at places) {
 
 // series are the buckets of a run of some length, all lists as long.
 func (t *timeline) series(elapsed time.Duration, job Job, at places) Timeline {
+	for t.width > 0 && elapsed/t.width >= mostSteps { // a silence in the end has widened nothing
+		t.widen(2)
+		t.width *= 2
+	}
 	width := max(t.width, 1)
 	n := int(elapsed/width) + 1
 	for _, l := range t.all() {

@@ -51,6 +51,11 @@ static void collectives(void)
 	MPI_Gather(in, 1, two, out, 1, two, 2, MPI_COMM_WORLD);
 	MPI_Type_free(&two);
 	MPI_Scatter(a, 4, MPI_CHAR, b, 4, MPI_CHAR, 3, MPI_COMM_WORLD);
+	MPI_Gather(me == 2 ? MPI_IN_PLACE : a, me == 2 ? 0 : 2, me == 2 ? MPI_DATATYPE_NULL : MPI_CHAR, b, 2, MPI_CHAR, 2, MPI_COMM_WORLD);
+	if (me == 3) /* what does not count where nothing is given may be anything */
+		MPI_Scatter(a, 2, MPI_CHAR, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, 3, MPI_COMM_WORLD);
+	else
+		MPI_Scatter(NULL, 0, MPI_DATATYPE_NULL, b, 2, MPI_CHAR, 3, MPI_COMM_WORLD);
 	MPI_Allgather(a, 6, MPI_CHAR, b, 6, MPI_CHAR, MPI_COMM_WORLD);
 	MPI_Ialltoall(a, 9, MPI_CHAR, b, 9, MPI_CHAR, MPI_COMM_WORLD, &r);
 	MPI_Wait(&r, MPI_STATUS_IGNORE);

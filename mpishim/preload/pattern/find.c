@@ -75,11 +75,19 @@ void *find(const char *name)
 int missing(const char *name)
 {
 	char line[160];
-	int n = snprintf(line, sizeof line, "libmeshmpi-pattern: this MPI has no %s\n", name);
+	int n = snprintf(line, sizeof line, "meshrun: this MPI has no %s\n", name);
 
 	if (n > 0 && write(2, line, n < (int)sizeof line ? (size_t)n : sizeof line) < 0)
 		return 16;
 	return 16; /* MPI_ERR_OTHER or a neighbour of it: no MPI takes it for success */
+}
+
+void missing_f(word ierr, const char *name)
+{
+	int r = missing(name);
+
+	if (ierr)
+		*(int *)ierr = r;
 }
 
 /* variable finds a variable where the program sees it: the linker may have moved it
@@ -172,3 +180,24 @@ int comm_is_null(word comm)
 
 
 word comm_world(void) { return flavour() == MPICH ? of_int(0x44000000) : (word)world_address; }
+
+int group_of(int (*f)(word, word *), word comm, word *group)
+{
+	word h[2] = { 0, 0 }; /* the handle may be an int */
+
+	if (f(comm, h) != 0)
+		return 0;
+	*group = handle_at((word)h, 0);
+	return 1;
+}
+
+void group_drop(int (*f)(word *), word group)
+{
+	union { word w; int i; } h;
+
+	if (flavour() == MPICH)
+		h.i = (int)group;
+	else
+		h.w = group;
+	f(&h.w);
+}

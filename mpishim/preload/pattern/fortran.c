@@ -4,14 +4,6 @@
  * MPICH calls C for all-to-all (mpi_alltoall_f08ts_), so its names are not here. */
 #include "pattern.h"
 
-static void fail(word ierr, const char *name)
-{
-	int r = missing(name);
-
-	if (ierr)
-		*(int *)ierr = r;
-}
-
 #define BLOCKING(name, op, n, comm, last) \
 	EXPORT void name(P##n); \
 	EXPORT void name(P##n) \
@@ -22,7 +14,7 @@ static void fail(word ierr, const char *name)
 		if (next) \
 			next(A##n); \
 		else \
-			fail(last, #name); \
+			missing_f(last, #name); \
 	}
 
 /* Whether a call went well its error code says, if the program has one. Where it
@@ -35,7 +27,7 @@ static void fail(word ierr, const char *name)
 		MARK(m); \
 		mark_begin(&m, op, comm, 1); \
 		if (!next) { \
-			fail(last, #name); \
+			missing_f(last, #name); \
 			return; \
 		} \
 		next(A##n); \
@@ -55,7 +47,7 @@ static void fail(word ierr, const char *name)
 		if (next) \
 			next(A##n); \
 		else \
-			fail(last, #name); \
+			missing_f(last, #name); \
 		depth--; \
 		if (next && hosts && (!last || *(int *)last == 0)) \
 			request_kept(op, hosts, request_f(request, 0)); \
@@ -89,7 +81,7 @@ NAMES(PERSISTENT, mpix_alltoallw_init, MPIX_ALLTOALLW_INIT, ALLTOALLW, 12, a9, a
 		if (next) \
 			next(A##n); \
 		else \
-			fail(last, #name); \
+			missing_f(last, #name); \
 		after; \
 	}
 #define WATCHING(name, n, last, begin, after) AROUND(name, n, last, struct watch w; begin, after)

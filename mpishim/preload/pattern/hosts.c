@@ -38,28 +38,6 @@ static int load(void)
 	       GET(finalized, "PMPI_Finalized");
 }
 
-/* group calls one of the functions that give a group; the handle may be an int. */
-static int group(int (*f)(word, word *), word comm, word *g)
-{
-	word h[2] = { 0, 0 };
-
-	if (f(comm, h) != 0)
-		return 0;
-	*g = handle_at((word)h, 0);
-	return 1;
-}
-
-static void drop(word g)
-{
-	union { word w; int i; } h;
-
-	if (flavour() == MPICH)
-		h.i = (int)g;
-	else
-		h.w = g;
-	group_free(&h.w);
-}
-
 /* next_run reads one entry, SITE/NODE:RANKS or /NODE:RANKS for the site before. */
 static const char *next_run(const char *s, const char **site, size_t *site_len, const char **node, size_t *node_len, unsigned long *n)
 {
@@ -177,13 +155,13 @@ static uint32_t count(word comm)
 	int inter = 0;
 
 	memset(&s, 0, sizeof s);
-	if (comm_test_inter(comm, &inter) != 0 || !group(comm_group, comm, &g))
+	if (comm_test_inter(comm, &inter) != 0 || !group_of(comm_group, comm, &g))
 		return 0;
 	look(g, &s);
-	drop(g);
-	if (inter && group(comm_remote_group, comm, &g)) {
+	group_drop(group_free, g);
+	if (inter && group_of(comm_remote_group, comm, &g)) {
 		look(g, &s);
-		drop(g);
+		group_drop(group_free, g);
 	}
 	if (!runs)
 		return guess(s.ranks);
@@ -259,7 +237,7 @@ static int begin(void)
 	s = getenv("MESH_HINTS");
 	if ((s && (!strcmp(s, "0") || !strcmp(s, "off"))) || flavour() == UNKNOWN)
 		return OVER;
-	if (!group(comm_group, comm_world(), &world_group) || group_size(world_group, &world_size) != 0 ||
+	if (!group_of(comm_group, comm_world(), &world_group) || group_size(world_group, &world_size) != 0 ||
 	    group_rank(world_group, &world_rank) != 0)
 		return OVER;
 	local_size = env_int("OMPI_COMM_WORLD_LOCAL_SIZE");

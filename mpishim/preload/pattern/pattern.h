@@ -47,6 +47,7 @@ enum flavour { UNKNOWN, OPENMPI, MPICH };
 void *find(const char *name);           /* the function behind ours, or NULL */
 void *variable(const char *name);       /* as the program sees it, or NULL */
 int missing(const char *name);          /* says so; returns an MPI error code */
+void missing_f(word ierr, const char *name); /* the same for Fortran, where the error is an argument */
 enum flavour flavour(void);
 word handle(word h);                    /* a C handle as it is compared */
 word handle_at(word array, int at);     /* one in an array of C's */
@@ -54,6 +55,8 @@ word comm_f(word comm);                 /* Fortran's handles: by address */
 word request_f(word array, int at);
 int comm_is_null(word comm);
 word comm_world(void);                  /* MPI_COMM_WORLD */
+int group_of(int (*f)(word, word *), word comm, word *group); /* 0: f, which gives a communicator's group, failed */
+void group_drop(int (*f)(word *), word group);                /* f is MPI_Group_free */
 
 /* hosts.c */
 extern __thread int depth;              /* of our functions on this thread: only the outermost counts */

@@ -12,14 +12,6 @@
 #define I(a) in_place(a, 1)
 #define own(counts, comm, fortran, large) own_count(counts, comm_f(comm), large)
 
-static void fail(word ierr, const char *name)
-{
-	int r = missing(name);
-
-	if (ierr)
-		*(int *)ierr = r;
-}
-
 static int went_well(word ierr) { return !ierr || *(const int *)ierr == 0; }
 
 #define FUNCTION(name, n, ...) \
@@ -28,7 +20,7 @@ static int went_well(word ierr) { return !ierr || *(const int *)ierr == 0; }
 	{ \
 		NEXT(void, #name, CAT(P, n)) \
 		if (!next) { \
-			fail(CAT(a, n), #name); \
+			missing_f(CAT(a, n), #name); \
 			return; \
 		} \
 		ENTERED(e, enter_f); \
@@ -85,7 +77,7 @@ NAMES(STARTED, mpi_startall, 3, a2, *(const int *)a1)
 		if (next) \
 			next(A2); \
 		else \
-			fail(a2, #name); \
+			missing_f(a2, #name); \
 	}
 FREED(mpi_request_free)
 FREED(mpi_request_free_)
@@ -101,7 +93,7 @@ FREED(mpi_request_free_f08_)
 		if (next) \
 			next(A##n); \
 		else \
-			fail(a##n, #name); \
+			missing_f(a##n, #name); \
 		after; \
 	}
 NAMES(AROUND, mpi_init, 1, , profile_init())

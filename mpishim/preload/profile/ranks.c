@@ -2,6 +2,7 @@
  * once and kept with the communicator as an attribute, which MPI drops with it. */
 #include "profile.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,22 @@ static uint32_t generation; /* of attributes: one that goes makes what threads r
 
 /* What a thread used last. */
 static __thread struct { word comm; uint32_t generation; struct peers *p; } last __attribute__((tls_model("initial-exec")));
+
+/* Threads that meet a communicator at once would both look it up, and the second
+ * attribute would drop the first under its reader. The calls inside do not come back
+ * to us, and wait for nobody. */
+static int busy;
+
+static int *begin(void)
+{
+	while (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE))
+		sched_yield();
+	return &busy;
+}
+
+static void end(int **held) { __atomic_store_n(*held, 0, __ATOMIC_RELEASE); }
+
+#define ALONE int *held __attribute__((cleanup(end))) = begin() /* also where an error handler throws */
 
 /* copied gives a duplicate what the original has: its ranks are the same. */
 static int copied(word comm, word k, word extra, word value, word out, int *flag)
@@ -44,27 +61,6 @@ static int dropped(word comm, word k, word value, word extra)
 	return 0;
 }
 
-static int group(int (*f)(word, word *), word comm, word *g)
-{
-	word h[2] = { 0, 0 }; /* the handle may be an int */
-
-	if (f(comm, h) != 0)
-		return 0;
-	*g = handle_at((word)h, 0);
-	return 1;
-}
-
-static void drop(word g)
-{
-	union { word w; int i; } h;
-
-	if (flavour() == MPICH)
-		h.i = (int)g;
-	else
-		h.w = g;
-	group_free(&h.w);
-}
-
 /* spawned reports whether this world was started by another: its ranks have the
  * numbers of the first's. */
 static int spawned(void)
@@ -85,7 +81,7 @@ int ranks_open(int *size, int *rank)
 	    !GET(group_translate, "PMPI_Group_translate_ranks") || !GET(get_attr, "PMPI_Comm_get_attr") ||
 	    !GET(set_attr, "PMPI_Comm_set_attr") || spawned())
 		return 0;
-	if (!group(comm_group, comm_world(), &world_group) || group_size(world_group, size) != 0 ||
+	if (!group_of(comm_group, comm_world(), &world_group) || group_size(world_group, size) != 0 ||
 	    group_rank(world_group, rank) != 0 || create((void *)copied, (void *)dropped, &key, NULL) != 0)
 		return 0;
 	world = calloc(1, sizeof *world);
@@ -116,11 +112,11 @@ static struct peers *look(word comm)
 	word own, g;
 	int inter = 0, n = 0, me = 0;
 
-	if (comm_test_inter(comm, &inter) != 0 || !group(comm_group, comm, &own))
+	if (comm_test_inter(comm, &inter) != 0 || !group_of(comm_group, comm, &own))
 		return NULL;
 	g = own;
-	if (inter && !group(comm_remote_group, comm, &g)) {
-		drop(own);
+	if (inter && !group_of(comm_remote_group, comm, &g)) {
+		group_drop(group_free, own);
 		return NULL;
 	}
 	if (group_rank(own, &me) == 0 && group_size(g, &n) == 0 && n > 0 && n <= MOST)
@@ -133,8 +129,8 @@ static struct peers *look(word comm)
 		}
 	}
 	if (inter)
-		drop(g);
-	drop(own);
+		group_drop(group_free, g);
+	group_drop(group_free, own);
 	return p;
 }
 
@@ -150,7 +146,10 @@ struct peers *peers_of(word comm)
 		return world;
 	if (last.p && last.comm == comm && last.generation == now)
 		return last.p;
-	if (comm_is_null(comm) || get_attr(comm, key, &v, &known) != 0)
+	if (comm_is_null(comm))
+		return NULL;
+	ALONE;
+	if (get_attr(comm, key, &v, &known) != 0)
 		return NULL;
 	if (known)
 		p = (struct peers *)v;
@@ -225,6 +224,9 @@ int neighbours(word comm, struct peers *p)
 {
 	int *out = NULL, n = -1;
 
+	if (__atomic_load_n(&p->outs, __ATOMIC_ACQUIRE) >= 0)
+		return 1;
+	ALONE;
 	if (p->outs >= 0)
 		return 1;
 	switch (topology(comm)) {
@@ -238,6 +240,6 @@ int neighbours(word comm, struct peers *p)
 		return 0;
 	}
 	p->out = out;
-	p->outs = n;
+	__atomic_store_n(&p->outs, n, __ATOMIC_RELEASE);
 	return 1;
 }

@@ -161,32 +161,42 @@ static int near(const struct call *c, struct peers *p, uint64_t size, void (*giv
 	return 1;
 }
 
+/* silent reports whether the caller gives nothing, in which case its count and type
+ * mean nothing and may be anything: MPI_DATATYPE_NULL, whose size is an error that
+ * would end the job. */
+static int silent(const struct call *c, const struct peers *p)
+{
+	int absent = c->root < 0 || c->root >= p->n;
+
+	switch (c->shape) {
+	case PEER: return absent;
+	case TO_ROOT: return absent || (!p->inter && c->root == p->me);
+	case FROM_ROOT:
+	case DEAL: return p->inter ? !is_root(c->root) : c->root != p->me;
+	case NEXT_RANK: return p->me + 1 >= p->n;
+	}
+	return 0;
+}
+
 int spread(const struct call *c, void (*give)(void *, int, uint64_t), void *to)
 {
 	struct peers *p = c->shape == NOBODY ? NULL : peers_of(c->comm);
 	uint64_t size;
-	int i = c->root;
 
 	if (c->shape == NOBODY)
 		return 1;
 	if (!p)
 		return 0;
+	if (silent(c, p))
+		return 1;
 	size = c->types ? 0 : size_of(c->type);
 	switch (c->shape) {
 	case NEXT_RANK:
-		i = p->me + 1; /* and as with */ /* fall through */
+		give(to, world_rank(p, p->me + 1), (uint64_t)c->count * size);
+		return 1;
 	case PEER:
-		if (i >= 0 && i < p->n)
-			give(to, world_rank(p, i), (uint64_t)c->count * size);
-		return 1;
 	case TO_ROOT:
-		if (i >= 0 && i < p->n && (p->inter || i != p->me))
-			give(to, world_rank(p, i), (uint64_t)c->count * size);
-		return 1;
-	case FROM_ROOT:
-	case DEAL:
-		if (p->inter ? is_root(i) : i == p->me)
-			each(c, p, size, give, to);
+		give(to, world_rank(p, c->root), (uint64_t)c->count * size);
 		return 1;
 	case TO_NEAR:
 	case TO_NEAR_V:

@@ -115,6 +115,7 @@ type partition struct {
 	at       []int   // part of each rank; the caller's
 	to       []int64 // by rank and part: bytes to and from there
 	size     []int
+	left     int // swaps that improve may still try
 }
 
 func newPartition(m *Matrix, at []int, parts int) *partition {
@@ -151,9 +152,11 @@ const (
 	passes     = 8
 	candidates = 12
 	maxSwaps   = 256
+	work       = 2e8 // ranks looked at, in all; a swap looks at all of them
 )
 
 func (p *partition) improve() {
+	p.left = int(work) / max(p.n, 1)
 	for range passes {
 		better := false
 		for a := range p.parts {
@@ -170,11 +173,16 @@ func (p *partition) improve() {
 // pass swaps ranks of two parts one after the other, the best pair first, even at a
 // loss, and undoes what came after the best moment.
 func (p *partition) pass(a, b int) bool {
+	most := min(p.size[a], p.size[b], maxSwaps, p.left)
+	if most <= 0 {
+		return false
+	}
+	p.left -= most
 	var done [][2]int
 	var sum, best int64
 	keep := 0
 	fixed := make([]bool, p.n)
-	for len(done) < min(p.size[a], p.size[b], maxSwaps) {
+	for len(done) < most {
 		i, j, gain := p.choose(a, b, fixed)
 		if i < 0 {
 			break

@@ -76,9 +76,9 @@ func (s *settings) check(ranks int) error {
 func (s *settings) run(c *mpi.Comm) (err error) {
 	results, progress := io.Discard, io.Discard
 	if c.Rank() == 0 {
-		f, err := os.Create(s.out)
-		if err != nil {
-			return fmt.Errorf("netpipe: results: %w", err)
+		f, cerr := os.Create(s.out) // err is what has become of the file in the end
+		if cerr != nil {
+			return fmt.Errorf("netpipe: results: %w", cerr)
 		}
 		w := bufio.NewWriter(f)
 		defer func() { err = errors.Join(err, w.Flush(), f.Close()) }()
