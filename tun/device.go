@@ -2,9 +2,14 @@ package tun
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"sync"
+	"syscall"
 	"time"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
 	wgtun "golang.zx2c4.com/wireguard/tun"
 )
 
@@ -17,17 +22,121 @@ type Device interface {
 	Interrupt()
 }
 
-// kernelDevice is a TUN of the kernel.
-type kernelDevice struct{ wgtun.Device }
+// kernelDevice is a TUN of the kernel. It does by itself what small messages need,
+// by system calls that Go's scheduler is not told of: when it is, after a pause, it
+// wakes its monitor, a thread that then looks every 20 µs for calls that last, takes
+// their processor away and wakes a third thread for it. Under a program's small
+// messages that was half of all a daemon's switches of threads.
+type kernelDevice struct {
+	wgtun.Device
+	conn syscall.RawConn // of the TUN
+	in   []byte          // a packet as it is read, behind its header
+	left segments        // of the packet that was read last
+	read transfer        // Read's; one goroutine calls it
 
-// Read implements tun.Device.
-func (d kernelDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	n, err := d.Device.Read(bufs, sizes, offset)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return n, d.File().SetReadDeadline(time.Time{})
+	mu    sync.Mutex // guards write: several goroutines do
+	write transfer
+}
+
+// few packets are written one by one; more are worth joining, which WireGuard's device
+// does.
+const few = 2
+
+func newKernelDevice(dev wgtun.Device) (*kernelDevice, error) {
+	conn, err := dev.File().SyscallConn()
+	if err != nil {
+		return nil, err
 	}
-	return n, err
+	d := &kernelDevice{Device: dev, conn: conn, in: make([]byte, virtioLen+65535)}
+	d.read.init(unix.SYS_READ)
+	d.write.init(unix.SYS_WRITE)
+	return d, nil
+}
+
+// Read implements tun.Device. A superpacket of more segments than there are bufs is
+// read by several calls.
+func (d *kernelDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	if d.left.empty() {
+		d.read.data = d.in
+		if err := d.conn.Read(d.read.once); errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, d.File().SetReadDeadline(time.Time{})
+		} else if err != nil {
+			return 0, os.ErrClosed
+		}
+		n, err := d.read.result("read")
+		if err != nil {
+			return 0, err
+		}
+		if err := d.left.set(d.in[:n]); err != nil {
+			return 0, err
+		}
+	}
+	n := 0
+	for ; n < len(bufs) && !d.left.empty(); n++ {
+		size, err := d.left.next(bufs[n][offset:])
+		if err != nil {
+			return n, err
+		}
+		sizes[n] = size
+	}
+	return n, nil
+}
+
+// Write implements tun.Device.
+func (d *kernelDevice) Write(bufs [][]byte, offset int) (int, error) {
+	if len(bufs) > few || offset < virtioLen {
+		return d.Device.Write(bufs, offset)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all error
+	total := 0
+	for _, b := range bufs {
+		clear(b[offset-virtioLen : offset]) // as it is: no segments, its checksum is there
+		d.write.data = b[offset-virtioLen:]
+		if err := d.conn.Write(d.write.once); err != nil {
+			return total, os.ErrClosed
+		}
+		n, err := d.write.result("write")
+		total += n
+		all = errors.Join(all, err)
+	}
+	return total, all
 }
 
 // Interrupt implements Device.
-func (d kernelDevice) Interrupt() { _ = d.File().SetReadDeadline(time.Unix(1, 0)) } // it fails when closed
+func (d *kernelDevice) Interrupt() { _ = d.File().SetReadDeadline(time.Unix(1, 0)) } // it fails when closed
+
+// transfer is one system call at a time, read or write.
+type transfer struct {
+	once  func(fd uintptr) bool // do, made once
+	trap  uintptr
+	data  []byte
+	n     int
+	errno syscall.Errno
+}
+
+func (t *transfer) init(trap uintptr) { t.trap, t.once = trap, t.do }
+
+// do makes the call and reports whether it need not be repeated when the TUN is ready.
+func (t *transfer) do(fd uintptr) bool {
+	for {
+		n, _, errno := syscall.RawSyscall(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)))
+		t.n, t.errno = int(n), errno
+		if errno != unix.EINTR {
+			return errno != unix.EAGAIN
+		}
+	}
+}
+
+// result returns what has come of it, and forgets the data.
+func (t *transfer) result(what string) (int, error) {
+	t.data = nil
+	switch t.errno {
+	case 0:
+		return t.n, nil
+	case unix.EBADFD: // the link is gone
+		return 0, os.ErrClosed
+	}
+	return 0, fmt.Errorf("tun: %s: %w", what, t.errno)
+}

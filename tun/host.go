@@ -63,7 +63,7 @@ type Host struct {
 	log     *slog.Logger
 	lock    *os.File // held while we are the ones who change the host
 	journal *journal
-	dev     wgtun.Device
+	dev     *kernelDevice
 	index   int  // of the link
 	fd      int  // of the TUN while Open works; then dev owns it
 	ipv6    bool // the host can do IPv6
@@ -199,13 +199,15 @@ func (h *Host) setDevice() error {
 		f.Close()
 		return err
 	}
-	h.dev = dev
-	return nil
+	if h.dev, err = newKernelDevice(dev); err != nil {
+		dev.Close()
+	}
+	return err
 }
 
 // Device returns the TUN with its offloads: it moves batches, and segments of up
 // to 64 KiB. Whoever runs it may close it; Host does so otherwise.
-func (h *Host) Device() Device { return kernelDevice{h.dev} }
+func (h *Host) Device() Device { return h.dev }
 
 // Name returns the TUN's name.
 func (h *Host) Name() string { return h.cfg.Name }

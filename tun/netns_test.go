@@ -195,7 +195,7 @@ func udp(src, dst netip.Addr, port uint16, payload string) []byte {
 	binary.BigEndian.PutUint16(u[4:], uint16(8+len(payload)))
 	u = append(u, payload...)
 	pseudo := bytes.Join([][]byte{src.AsSlice(), dst.AsSlice(), {0, unix.IPPROTO_UDP}, u[4:6]}, nil)
-	binary.BigEndian.PutUint16(u[6:], checksum(pseudo, u))
+	binary.BigEndian.PutUint16(u[6:], sumOf(pseudo, u))
 	if src.Is6() {
 		ip := make([]byte, 40)
 		ip[0], ip[6], ip[7] = 6<<4, unix.IPPROTO_UDP, 64
@@ -209,12 +209,12 @@ func udp(src, dst netip.Addr, port uint16, payload string) []byte {
 	binary.BigEndian.PutUint16(ip[2:], uint16(20+len(u)))
 	copy(ip[12:], src.AsSlice())
 	copy(ip[16:], dst.AsSlice())
-	binary.BigEndian.PutUint16(ip[10:], checksum(ip))
+	binary.BigEndian.PutUint16(ip[10:], sumOf(ip))
 	return append(ip, u...)
 }
 
-// checksum is RFC 1071's; every part but the last has an even length.
-func checksum(parts ...[]byte) uint16 {
+// sumOf is RFC 1071's; every part but the last has an even length.
+func sumOf(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, b := range parts {
 		for i, c := range b {
