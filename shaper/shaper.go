@@ -55,11 +55,12 @@ type Config struct {
 	// traffic on a limited link, never concurrently; it may set rates.
 	Poll func()
 
-	// Hold is asked by the pacing thread before it sleeps for less than some
-	// milliseconds, whether it may keep one of Go's processors meanwhile. If
-	// not, it may be late; if it may, the owner should see to one more than
-	// others need. Nil: it may.
-	Hold func() bool
+	// Hold is asked by the pacing thread before it sleeps, whether it may keep one
+	// of Go's processors meanwhile, and told whether there is traffic for which it
+	// wants it. If not, it may be late; if it may, the owner should see to one more
+	// than others need, and say so until that is gone: while it is nobody's, Go
+	// wakes threads for it. Nil: it may while there is traffic.
+	Hold func(traffic bool) bool
 
 	// Active, which may be nil, is called when something is to be sent over a
 	// limited link that has been idle for 10 ms or more.
@@ -177,6 +178,14 @@ func (s *Shaper) tell(kick bool, woken []*Link) {
 			s.cfg.Active(l.site)
 		}
 	}
+}
+
+// hold reports whether the pacing thread is to keep a processor while it sleeps.
+func (s *Shaper) hold(traffic bool) bool {
+	if s.cfg.Hold == nil {
+		return traffic
+	}
+	return s.cfg.Hold(traffic)
 }
 
 // pollEvery is how often at most Poll is called.

@@ -139,20 +139,24 @@ func (t *thread) run() {
 func (t *thread) sleep(word uint32, due int64) {
 	for t.word.Load() == word && !t.quit.Load() {
 		now := t.s.clock.now()
-		switch left := due - now; {
-		case left <= 0:
+		left := due - now
+		if left <= 0 {
 			return
-		case due == never && now-t.busy > still:
-			t.wait(word, nil)
-		case due != never && left > near:
-			ts := unix.NsecToTimespec(due - near/2)
-			t.wait(word, &ts)
-		case t.s.cfg.Hold != nil && !t.s.cfg.Hold():
-			ts := unix.NsecToTimespec(due)
-			t.wait(word, &ts)
-		default:
+		}
+		traffic := left <= near || now-t.busy <= still
+		switch {
+		case t.s.hold(traffic):
 			ts := unix.NsecToTimespec(min(due, now+slice))
 			t.waitRaw(word, &ts)
+		case due == never:
+			t.wait(word, nil)
+		default:
+			at := due
+			if left > near {
+				at -= near / 2 // in time to hold a processor
+			}
+			ts := unix.NsecToTimespec(at)
+			t.wait(word, &ts)
 		}
 	}
 }

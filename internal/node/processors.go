@@ -60,11 +60,14 @@ func (d *daemon) startProcessors(ctx context.Context) {
 	d.group.Go(func() error { d.processors.run(ctx); return nil })
 }
 
-// hold is asked by the pacing thread before it keeps a processor of Go's.
-func (p *processors) hold() bool {
-	p.held.Store(true)
-	if p.extra.Load() {
-		return true
+// hold is asked by the pacing thread before it keeps a processor of Go's. One that
+// was given it for traffic is its own until that has ended for a while.
+func (p *processors) hold(traffic bool) bool {
+	if traffic {
+		p.held.Store(true)
+	}
+	if p.extra.Load() || !traffic {
+		return p.extra.Load()
 	}
 	select {
 	case p.want <- struct{}{}:

@@ -58,15 +58,15 @@ func TestHold(t *testing.T) {
 			used: func() time.Duration { return 0 }, want: make(chan struct{}, 1),
 		}
 		go p.run(t.Context())
-		if p.hold() {
+		if p.hold(false) || p.hold(true) {
 			t.Error("it may hold the only one")
 		}
 		synctest.Wait()
-		if !p.hold() || now.Load() != 2 {
+		if !p.hold(true) || !p.hold(false) || now.Load() != 2 {
 			t.Errorf("with %d it may not hold one", now.Load())
 		}
 		time.Sleep((processorsIdle + 2) * processorsLook)
-		if now.Load() != 1 || p.extra.Load() {
+		if now.Load() != 1 || p.hold(false) {
 			t.Errorf("%d processors are used when nothing is paced", now.Load())
 		}
 	})
