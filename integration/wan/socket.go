@@ -87,7 +87,7 @@ func (s *socket) receive(frames [][]byte, sizes []int, ages []time.Duration) int
 		h.SetIovlen(1)
 		h.SetControllen(len(s.control[i]))
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs)),
 		uintptr(len(frames)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
 	if errno != 0 {
 		return 0 // nothing there, or an interface that is down for now
@@ -126,7 +126,7 @@ func (s *socket) send(frames [][]byte) int {
 		*h = unix.Msghdr{Iov: &s.iovs[i]}
 		h.SetIovlen(1)
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs)),
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs)),
 		uintptr(len(frames)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0
