@@ -65,10 +65,7 @@ func (d *daemon) startPacing() error {
 		return err
 	}
 	d.onClose("the pacer's bell", p.bell) // after the pacer, which rings it
-	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, Active: p.active}
-	if d.processors != nil {
-		cfg.Hold = d.processors.hold
-	}
+	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, Active: p.active, Hold: d.mayHold()}
 	if p.shaper, err = shaper.New(cfg); err != nil {
 		return err
 	}

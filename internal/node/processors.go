@@ -76,6 +76,27 @@ func (p *processors) hold(traffic bool) bool {
 	return false
 }
 
+// programLook is how often the pacing thread asks how many processors a program that
+// is a node uses: the answer costs the scheduler's lock.
+const programLook = 100 * time.Millisecond
+
+// mayHold returns what the pacing thread asks before it keeps a processor of Go's. In
+// a program that is a node, whose number is not ours to raise, it may unless that is
+// the only one, as where each rank of a host has its own.
+func (d *daemon) mayHold() func() bool {
+	if d.processors != nil {
+		return d.processors.hold
+	}
+	var looked time.Time // of the pacing thread's, as is spare
+	spare := false
+	return func() bool {
+		if now := time.Now(); looked.IsZero() || now.Sub(looked) >= programLook {
+			looked, spare = now, runtime.GOMAXPROCS(0) > 1
+		}
+		return spare
+	}
+}
+
 func (p *processors) run(ctx context.Context) {
 	look := time.NewTicker(processorsLook)
 	defer look.Stop()

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,23 @@ func TestHold(t *testing.T) {
 		time.Sleep((processorsIdle + 2) * processorsLook)
 		if now.Load() != 1 || p.hold(false) {
 			t.Errorf("%d processors are used when nothing is paced", now.Load())
+		}
+	})
+}
+
+// TestHoldInProgram: in a program that is a node the pacing thread never holds the
+// only processor, whatever the program makes of their number.
+func TestHoldInProgram(t *testing.T) {
+	was := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(was)
+	synctest.Test(t, func(t *testing.T) {
+		may := (&daemon{}).mayHold()
+		for _, n := range []int{1, 2, 1, 3} {
+			runtime.GOMAXPROCS(n)
+			time.Sleep(programLook)
+			if got := may(); got != (n > 1) {
+				t.Errorf("of %d processors it may hold one: %v", n, got)
+			}
 		}
 	})
 }
