@@ -65,12 +65,22 @@ func (l *links) records(_ string, full bool, recs []peer.Record) {
 			d.events.emit("node", r.Node.Name, map[bool]string{true: "up", false: "down"}[r.Up])
 		}
 	}
-	d.dir.Apply(full, recs)
-	d.mesh.RecordsChanged()
-	if d.pacing != nil {
-		d.pacing.membersChanged()
+	l.apply(full, recs)
+}
+
+// apply takes records in and tells whoever looks at them.
+func (l *links) apply(full bool, recs []peer.Record) {
+	l.d.dir.Apply(full, recs)
+	l.d.mesh.RecordsChanged()
+	l.recount()
+	l.d.savePeers()
+}
+
+// recount tells the pacer that other nodes may share this site's links now.
+func (l *links) recount() {
+	if p := l.d.pacing; p != nil {
+		p.membersChanged()
 	}
-	d.savePeers()
 }
 
 func (l *links) signal(from peer.ID, msg []byte) { l.d.mesh.Signal(from, msg) }
@@ -101,9 +111,7 @@ func (l *links) revoked(r cert.Revocation) {
 		return
 	}
 	rec.Revoked = true
-	d.dir.Apply(false, []peer.Record{rec})
-	d.mesh.RecordsChanged()
-	d.savePeers()
+	l.apply(false, []peer.Record{rec})
 	d.events.emit("revoked", r.Name, "by a hub")
 }
 
@@ -114,6 +122,7 @@ func (l *links) session(addr string, up bool, err error) {
 	}
 	l.d.events.emit("hub", "", text)
 	l.d.log.Info("hub", "addr", addr, "up", up, "err", err)
+	l.recount() // who counts depends on whether any hub tells who is up
 }
 
 // grant takes a relay into use that a hub offers at its own address.

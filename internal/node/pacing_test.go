@@ -12,6 +12,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper/hint"
 )
@@ -159,6 +160,21 @@ func TestPacing(t *testing.T) {
 	}
 }
 
+// TestPacingSessions: who counts depends on whether a hub tells who is up, so a
+// session that comes or ends has the rates worked out anew.
+func TestPacingSessions(t *testing.T) {
+	b1 := other("b1", "beta", 6)
+	d := pacer(t, PaceStatic, other("a2", "alpha", 2), b1)
+	l := newLinks(d, nil)
+	f := d.pacing.Flow(b1.Node, func([][]byte) {})
+	defer f.Close()
+	d.limits.take(said(1, 90*mbit, 0, 0))
+	wantRate(t, d, "two nodes", "beta", 45*mbit, "equal share")
+	d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)}) // in the place of what a session changes
+	l.session("hub:51820", false, errors.New("gone"))
+	wantRate(t, d, "a session has ended", "beta", 30*mbit, "equal share")
+}
+
 // TestPacingOff: then nothing is asked, nothing is paced, and sessions keep the nice
 // value that the daemon was started with.
 func TestPacingOff(t *testing.T) {
@@ -287,4 +303,6 @@ func TestPacingDaemon(t *testing.T) {
 	if len(rep.Links) != 1 || rep.Links[0].Rate != 30*mbit || rep.Links[0].Why != "equal share" || rep.Links[0].Set != 0 {
 		t.Errorf("after clearing it says %+v", rep)
 	}
+	d.links.revoked(cert.Revocation{ID: other("c3", "core", 3).Node.ID, Name: "c3"})
+	eventually.Holds(t, "a revoked node does not share", func() bool { return rateTo(d, "beta") == 45*mbit })
 }
