@@ -208,11 +208,11 @@ func (p *pacing) poll() {
 func (p *pacing) changed() {
 	d := p.d
 	own := d.id.self.Site
-	nodes := d.sharers()
-	asked := d.asked(nodes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.nodes, p.asked = nodes, asked
+	p.nodes = d.sharers() // looked up here, so that of two calls the later does not leave the older count
+	p.asked = d.asked(p.nodes)
+	asked := p.asked
 	var set int64 // by an administrator, of all links
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
