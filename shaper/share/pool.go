@@ -21,6 +21,7 @@ type pool struct {
 	weight int
 	peak   int64         // the most that able was lately
 	till   time.Duration // until when that counts if nobody else is hungry
+	held   bool          // able is more than want, because of peak
 	idle   time.Duration // since when live is zero
 	hungry bool          // it wants more than its safe share, or did lately
 
@@ -80,11 +81,14 @@ func (p *pool) limit() int64 {
 }
 
 // clipped returns the demand as far as the pool can ever carry it.
-func (p *pool) clipped() int64 {
-	if l := p.limit(); l > 0 {
-		return min(p.want, l)
+func (p *pool) clipped() int64 { return within(p.want, p.limit()) }
+
+// within returns what a bound allows of a rate; a bound of 0 allows any.
+func within(rate, bound int64) int64 {
+	if bound > 0 {
+		return min(rate, bound)
 	}
-	return p.want
+	return rate
 }
 
 // refresh works out this node's own state in the pool: its share, whether it is
@@ -95,11 +99,8 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 	p.safe, p.lending = limit/int64(members), p.capacity/int64(members)
 	quietEnd := p.idle + quiet
 	resting := p.live == 0 && now >= quietEnd
-	p.able = p.clipped()
-	if usable > 0 {
-		p.able = min(p.able, usable)
-	}
-	p.hold(now, contended)
+	p.able = within(p.clipped(), usable)
+	p.hold(now, within(within(p.peak, limit), usable), contended)
 	switch {
 	case limit == 0 || members == 1 || p.want == 0:
 		p.hungry = false
@@ -116,12 +117,14 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 
 // hold keeps up for a while what a borrower wanted, if nobody else wants it: a flow
 // that was marked has little to send for some milliseconds and then as much as before.
-func (p *pool) hold(now time.Duration, contended bool) {
+// peak is what of it can be carried now, which may have become less.
+func (p *pool) hold(now time.Duration, peak int64, contended bool) {
+	p.held = false
 	switch {
 	case p.able >= p.peak, contended, now >= p.till:
 		p.peak, p.till = p.able, now+linger
-	case p.peak > p.safe:
-		p.able = p.peak
+	case peak > p.safe && peak > p.able:
+		p.able, p.held = peak, true
 	}
 }
 
@@ -167,7 +170,7 @@ func (p *pool) rests(now time.Duration) time.Duration {
 	if p.ownTill > 0 {
 		at = min(at, p.ownTill)
 	}
-	if p.hungry && p.want > 0 && p.clipped() < p.peak && p.till > now {
+	if p.hungry && p.held && p.till > now {
 		at = min(at, p.till)
 	}
 	for _, c := range p.caps {
