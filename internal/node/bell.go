@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -16,10 +15,10 @@ import (
 // processor that it keeps, until another thread wakes and steals it. What comes
 // through the kernel is found by whoever polls the network.
 type bell struct {
-	fd    int
-	file  *os.File // of fd, read by run
+	file  *os.File // an eventfd, read by run
+	conn  syscall.RawConn
+	write func(fd uintptr) // what conn is to do with it, made once
 	one   [8]byte
-	down  atomic.Bool
 	ended chan struct{}
 }
 
@@ -29,19 +28,22 @@ func newBell(f func()) (*bell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: eventfd: %w", err)
 	}
-	b := &bell{fd: fd, file: os.NewFile(uintptr(fd), "bell"), ended: make(chan struct{})}
+	b := &bell{file: os.NewFile(uintptr(fd), "bell"), ended: make(chan struct{})}
+	if b.conn, err = b.file.SyscallConn(); err != nil {
+		b.file.Close()
+		return nil, fmt.Errorf("node: eventfd: %w", err)
+	}
 	binary.NativeEndian.PutUint64(b.one[:], 1)
+	b.write = func(fd uintptr) {
+		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&b.one)), uintptr(len(b.one)))
+	}
 	go b.run(f)
 	return b, nil
 }
 
-// ring neither blocks nor tells Go's scheduler. After Close it does nothing; Close
-// is not to be called while others may ring.
-func (b *bell) ring() {
-	if !b.down.Load() {
-		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, uintptr(b.fd), uintptr(unsafe.Pointer(&b.one)), uintptr(len(b.one)))
-	}
-}
+// ring neither blocks nor tells Go's scheduler: Control only counts who uses the
+// file. After Close it does nothing.
+func (b *bell) ring() { _ = b.conn.Control(b.write) }
 
 func (b *bell) run(f func()) {
 	defer close(b.ended)
@@ -56,7 +58,6 @@ func (b *bell) run(f func()) {
 
 // Close returns when f is not called any more.
 func (b *bell) Close() error {
-	b.down.Store(true)
 	err := b.file.Close()
 	<-b.ended
 	return err

@@ -91,8 +91,13 @@ func TestHoldInProgram(t *testing.T) {
 }
 
 func TestBell(t *testing.T) {
-	rung := make(chan struct{}, 10)
-	b, err := newBell(func() { rung <- struct{}{} })
+	rung := make(chan struct{}, 1)
+	b, err := newBell(func() {
+		select {
+		case rung <- struct{}{}:
+		default:
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +105,21 @@ func TestBell(t *testing.T) {
 		b.ring()
 		<-rung
 	}
+	if n := testing.AllocsPerRun(3, func() { b.ring(); <-rung }); n != 0 {
+		t.Errorf("to ring takes %v allocations", n)
+	}
+	going, ended := make(chan struct{}), make(chan struct{})
+	go func() { // who rings while it is closed touches no other file
+		defer close(ended)
+		close(going)
+		for range 1000 {
+			b.ring()
+		}
+	}()
+	<-going
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
+	<-ended
 	b.ring() // does nothing
 }
