@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"go.uber.org/goleak"
 )
@@ -104,9 +105,7 @@ func TestBothStages(t *testing.T) {
 	close(seals)
 	<-done
 	<-all
-	for l.Demand().Waiting != 0 { // the last one is counted after it has been sent
-		time.Sleep(time.Millisecond)
-	}
+	eventually.Holds(t, "nothing waits", func() bool { return l.Demand().Waiting == 0 }) // the last one is counted after it has been sent
 	d, st := l.Demand(), s.Stats()[0]
 	if d.Waiting != 0 || d.Sent != int64(st.Flows[0].SentBytes) || d.Last.IsZero() || st.Flows[0].Dropped != 0 {
 		t.Errorf("demand %+v, statistics %+v", d, st)
