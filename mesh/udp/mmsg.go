@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"sync"
 	"syscall"
 	"unsafe"
 
@@ -102,9 +101,8 @@ func (c *call) clear() {
 
 // kernel is a mover for a socket of the runtime's poller.
 type kernel struct {
-	conn  syscall.RawConn
-	is6   bool
-	zones zones
+	conn syscall.RawConn
+	is6  bool
 }
 
 func newKernel(conn *net.UDPConn, is6 bool) (*kernel, error) {
@@ -171,7 +169,7 @@ func (k *kernel) setAddress(name *unix.RawSockaddrInet6, to netip.AddrPort) uint
 		return uint32(unsafe.Sizeof(*v4))
 	}
 	name.Family, name.Addr = unix.AF_INET6, to.Addr().As16()
-	name.Flowinfo, name.Scope_id = 0, k.zones.index(to.Addr().Zone())
+	name.Flowinfo, name.Scope_id = 0, zone(to.Addr().Zone())
 	return uint32(unsafe.Sizeof(*name))
 }
 
@@ -185,51 +183,20 @@ func (k *kernel) address(name *unix.RawSockaddrInet6) netip.AddrPort {
 	case unix.AF_INET6:
 		a := netip.AddrFrom16(name.Addr).Unmap()
 		if name.Scope_id != 0 && a.Is6() {
-			a = a.WithZone(k.zones.name(name.Scope_id))
+			a = a.WithZone(strconv.FormatUint(uint64(name.Scope_id), 10))
 		}
 		return netip.AddrPortFrom(a, port)
 	}
 	return netip.AddrPort{}
 }
 
-// zones knows the interfaces that link-local addresses name. They are few, and an
-// index is not used for another interface soon.
-type zones struct {
-	mu    sync.Mutex
-	names map[uint32]string
-}
-
-// name returns the interface with the index, or the index where there is none.
-func (z *zones) name(index uint32) string {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if s, ok := z.names[index]; ok {
-		return s
-	}
-	s := strconv.FormatUint(uint64(index), 10)
-	if ifc, err := net.InterfaceByIndex(int(index)); err == nil {
-		s = ifc.Name
-	}
-	if z.names == nil || len(z.names) >= 64 {
-		z.names = map[uint32]string{}
-	}
-	z.names[index] = s
-	return s
-}
-
-// index is name's reverse; 0 where there is no such interface.
-func (z *zones) index(name string) uint32 {
+// zone is the index of the interface that a link-local address names. address writes
+// it as a number, which needs no look-up and holds when the interface is renamed;
+// addresses from elsewhere may have the name. 0: none, or there is no such one.
+func zone(name string) uint32 {
 	if name == "" {
 		return 0
 	}
-	z.mu.Lock()
-	for i, s := range z.names {
-		if s == name {
-			z.mu.Unlock()
-			return i
-		}
-	}
-	z.mu.Unlock()
 	if i, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(i)
 	}
@@ -237,7 +204,5 @@ func (z *zones) index(name string) uint32 {
 	if err != nil {
 		return 0
 	}
-	i := uint32(ifc.Index)
-	z.name(i)
-	return i
+	return uint32(ifc.Index)
 }

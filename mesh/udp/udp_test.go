@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +216,25 @@ func TestSegmentationIsRefusedForOne(t *testing.T) {
 			t.Errorf("segmentation not tried again: %v, want %v", got, joined)
 		}
 	})
+}
+
+// TestZones: a link-local address is the same whichever way it names its interface,
+// and what comes from one is answered there.
+func TestZones(t *testing.T) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Skip(err)
+	}
+	number := strconv.Itoa(lo.Index)
+	for zone, want := range map[string]string{"": "", "lo": number, number: number, "4294967295": "4294967295", "no such one": ""} {
+		k := &kernel{is6: true}
+		var name unix.RawSockaddrInet6
+		to := netip.AddrPortFrom(netip.MustParseAddr("fe80::1").WithZone(zone), 9)
+		k.setAddress(&name, to)
+		if got := k.address(&name); got != netip.AddrPortFrom(to.Addr().WithZone(want), 9) {
+			t.Errorf("the address %v comes back as %v, want zone %q", to, got, want)
+		}
+	}
 }
 
 func repeat(n, times int) []int {
