@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Calls that move more are told to Go's scheduler, so that somebody else may have
-// the processor meanwhile. Shorter ones are not: the scheduler would notice a call
-// of 20 µs, take the processor away and wake a thread for it, only to be asked for
-// it again at once.
+// longCall is in bytes. Sends of more are told to Go's scheduler, so that somebody else
+// may have the processor meanwhile. Shorter ones are not: the scheduler would notice a
+// call of 20 µs, take the processor away and wake a thread for it, only to be asked for
+// it again at once. Nor are reads, whatever they bring, which is not known before: they
+// never wait, and most bring little.
 const longCall = 64 << 10
 
 // mmsghdr is struct mmsghdr of recvmmsg(2); x/sys has no name for it.
