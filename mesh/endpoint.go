@@ -95,11 +95,13 @@ func (e *Endpoint) txWire() int64 {
 	return int64(e.txBytes.Load() + overheadIPv4*e.txPackets.Load())
 }
 
-// sealing is what WireGuard adds to a packet that it has padded to a multiple of 16.
+// sealing is what WireGuard adds to a packet that it has padded to a multiple of 16, but
+// not beyond the TUN's MTU.
 const sealing = 32
 
-// wireSize is what a packet that has arrived took on the wire, as txWire counts.
-func wireSize(n int) int64 { return int64((n+15)&^15 + sealing + overheadIPv4) }
+// wireSize is what a packet of n bytes that has arrived took on the wire, as txWire
+// counts at the other end, whose TUN has the same MTU as here.
+func wireSize(n, mtu int) int64 { return int64(max(n, min((n+15)&^15, mtu)) + sealing + overheadIPv4) }
 
 // use sets the path, nil for none, and sends by it what was held.
 func (e *Endpoint) use(now time.Time, p *peer.Path) {

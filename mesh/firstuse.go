@@ -24,6 +24,7 @@ type firstUse struct {
 	kicked  atomic.Bool   // the pacer has packets
 	unknown atomic.Uint64 // packets to addresses nobody owns, or whose owner is not to be trusted
 	events  chan wgtun.Event
+	mtu     atomic.Int64 // of the TUN: to ask it is a system call
 
 	refused map[netip.Addr]time.Time // asked for in vain, and when; Read's own
 
@@ -40,6 +41,7 @@ const (
 func newFirstUse(dev Device, m *Mesh) *firstUse {
 	f := &firstUse{Device: dev, m: m, events: make(chan wgtun.Event), refused: map[netip.Addr]time.Time{}}
 	f.known.Store(&map[netip.Addr]*Endpoint{})
+	f.readMTU()
 	if p := m.cfg.Pacer; p != nil {
 		p.OnKick(func() {
 			f.kicked.Store(true)
@@ -50,11 +52,19 @@ func newFirstUse(dev Device, m *Mesh) *firstUse {
 		defer close(f.events)
 		for e := range dev.Events() {
 			if e &= wgtun.EventMTUUpdate; e != 0 {
+				f.readMTU()
 				f.events <- e
 			}
 		}
 	}()
 	return f
+}
+
+// readMTU keeps what was known where the TUN does not say.
+func (f *firstUse) readMTU() {
+	if n, err := f.Device.MTU(); err == nil {
+		f.mtu.Store(int64(n))
+	}
 }
 
 // Events implements tun.Device. It passes on changes of the MTU alone: were
@@ -105,7 +115,7 @@ func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
 	if f.m.cfg.Pacer != nil {
 		var last netip.Addr
 		var ep *Endpoint
-		known := *f.known.Load()
+		known, mtu := *f.known.Load(), int(f.mtu.Load())
 		for _, b := range bufs {
 			src, ok := whence(b[offset:])
 			if ok && src != last {
@@ -113,7 +123,7 @@ func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
 			}
 			if ok && ep != nil && ep.flow != nil {
 				ep.rxBytes.Add(int64(len(b) - offset))
-				ep.rxWire.Add(wireSize(len(b) - offset))
+				ep.rxWire.Add(wireSize(len(b)-offset, mtu))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package mesh
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -282,10 +283,20 @@ func TestPaced(t *testing.T) {
 		t.Errorf("a has counted %d bytes, want %d", got, want)
 	}
 	a.Traffic(func(x peer.Traffic) {
-		if x.ID != nb.ID || x.Received != wireSize(20+len("back")) || x.Sent < 8*wireSize(20+1) || x.RTT <= 0 {
+		if x.ID != nb.ID || x.Received != wireSize(20+len("back"), 1400) || x.Sent < 8*wireSize(20+1, 1400) || x.RTT <= 0 {
 			t.Errorf("a tells of %+v", x)
 		}
 	})
+	back, ahead := (*b.Mesh.tun.known.Load())[na.Addr4], (*a.Mesh.tun.known.Load())[nb.Addr4]
+	for _, n := range []int{1400, 1399, 1392, 1391, 100} { // of the TUN's 1400
+		sent, came := back.txWire(), ahead.rxWire.Load()
+		payload := strings.Repeat("x", n-20)
+		b.tun.out <- packet(nb.Addr4, na.Addr4, payload)
+		a.arrives(t, payload, arrival)
+		if got, want := ahead.rxWire.Load()-came, back.txWire()-sent; got != want {
+			t.Errorf("of a packet of %d bytes a counts %d on the wire, b %d", n, got, want)
+		}
+	}
 
 	p.hold()
 	send("too late")
