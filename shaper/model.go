@@ -42,7 +42,7 @@ type linkState struct {
 	out    stage     // stage 2
 	urgent stage     // stage 2's packets that go first
 
-	released int   // bytes that stage 1 has let through and stage 2 has not sent
+	released int   // bytes that stage 1 has let through and stage 2 has not sent, of all flows
 	progress int64 // when something was last released into nothing, or sent
 	last     int64 // when something was last sent or queued
 	window   int64 // what released may be, ns at the rate
@@ -69,6 +69,8 @@ type flowState struct {
 	closed bool
 	stats  FlowStats
 	worst  [2]worst // waits in stage 1 and 2
+
+	released int // its part of the link's
 }
 
 func (m *model) init() { m.two = lowest }
@@ -146,7 +148,7 @@ func (m *model) settle(l *Link) {
 	waits := l.wait.packets+l.out.packets+l.urgent.packets > 0
 	l.open.Store(!limited && !waits)
 	if !limited {
-		l.released = 0
+		l.forget()
 	}
 	at := slices.Index(m.busy, l)
 	switch {
@@ -156,6 +158,17 @@ func (m *model) settle(l *Link) {
 		m.busy = slices.Delete(m.busy, at, at+1)
 	}
 	l.demand.waiting.Store(int64(l.wait.bytes + l.out.bytes + l.urgent.bytes))
+}
+
+// forget counts nothing as released.
+func (l *Link) forget() {
+	if l.released == 0 {
+		return
+	}
+	l.released = 0
+	for _, f := range l.flows {
+		f.released = 0
+	}
 }
 
 func (m *model) addLink(now int64, l *Link) {
@@ -183,6 +196,7 @@ func (m *model) removeFlow(f *Flow) bool {
 		return true
 	}
 	m.discard(f)
+	l.released, f.released = l.released-f.released, 0
 	l.flows = slices.Delete(l.flows, at, at+1)
 	l.gone.add(f.stats)
 	m.settle(l)

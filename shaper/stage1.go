@@ -45,6 +45,14 @@ func (m *model) windowBytes(l *Link) int {
 	return max(m.two+m.two/2, m.span(l, l.window))
 }
 
+// part is what of a window a flow that has nothing waiting may have under way though
+// others wait: what it would have if it waited with them. Were it more, one batch of
+// the TUN's could fill another window before theirs; were it none, a flow that sends a
+// few packets at a time would wait for half a window each time.
+func (m *model) part(l *Link, window int) int {
+	return max(window/(len(l.wait.queues)+1), turnBytes)
+}
+
 // admit decides on a packet before encryption; see Flow.Admit.
 func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	l := f.link
@@ -54,13 +62,13 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	m.wake(now, l)
 	m.heal(now, l)
 	size, window := counted(len(pkt)), m.windowBytes(l)
-	if f.wait.packets+f.out.packets == 0 && size <= turnBytes {
-		window *= 2 // stage 2 is fair: a lone packet does not wait for others' turns here
+	if f.wait.packets+f.out.packets == 0 && f.released+size <= m.part(l, window) {
+		window *= 2 // stage 2 is fair: who has less than its part under way does not wait for others' turns here
 	} else if l.wait.packets > 0 {
 		window = 0
 	}
 	if l.released+size <= window {
-		m.release(now, l, size)
+		m.release(now, f, size)
 		return true
 	}
 	if len(pkt) == 0 || len(pkt) > chunkSize || !m.room(l, f, size) {
@@ -97,7 +105,8 @@ func (m *model) room(l *Link, f *Flow, size int) bool {
 }
 
 // release lets bytes of a limited link through to encryption.
-func (m *model) release(now int64, l *Link, size int) {
+func (m *model) release(now int64, f *Flow, size int) {
+	l := f.link
 	if m.limit(l) == 0 {
 		return
 	}
@@ -105,12 +114,14 @@ func (m *model) release(now int64, l *Link, size int) {
 		l.progress = now
 	}
 	l.released += size
+	f.released += size
 }
 
 // heal forgets released packets that must have been lost on the way to stage 2.
 func (m *model) heal(now int64, l *Link) {
 	if l.released > 0 && l.out.packets == 0 && now-l.progress >= healAfter {
-		l.released, l.progress = 0, now
+		l.forget()
+		l.progress = now
 		l.healed++
 	}
 }
@@ -165,7 +176,7 @@ func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset 
 			if now-at > m.markAfter(l) && q.bytes > 2*turnBytes && mark(bufs[n][offset:offset+sizes[n]]) {
 				f.stats.Marked++
 			}
-			m.release(now, l, size)
+			m.release(now, f, size)
 			n++
 		}
 		m.popWaiting(l, q, size)

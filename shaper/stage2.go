@@ -69,7 +69,7 @@ func (m *model) enqueue(now int64, f *Flow, pkts [][]byte) {
 		size := queued(len(pkt))
 		if f.closed || m.closed || len(pkt) == 0 || len(pkt) > chunkSize || s.bytes+size > limit {
 			f.stats.Dropped++
-			m.departed(now, l, pkt)
+			m.departed(now, f, pkt)
 			continue
 		}
 		m.grow(now, len(pkt)+int(f.overhead.Load()))
@@ -81,12 +81,16 @@ func (m *model) enqueue(now int64, f *Flow, pkts [][]byte) {
 	m.settle(l)
 }
 
-// departed notes that a released packet is no longer on its way.
-func (m *model) departed(now int64, l *Link, pkt []byte) {
-	if !isUrgent(pkt) {
-		l.released = max(l.released-counted(len(pkt)-sealing), 0)
-		l.progress = now
+// departed notes that a packet that was released, unless its link had no limit then, is
+// no longer on its way.
+func (m *model) departed(now int64, f *Flow, pkt []byte) {
+	if isUrgent(pkt) {
+		return
 	}
+	l, size := f.link, min(counted(len(pkt)-sealing), f.released)
+	f.released -= size
+	l.released -= size
+	l.progress = now
 }
 
 // account charges a datagram that leaves now.
@@ -95,7 +99,7 @@ func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
 	for _, b := range m.buckets(l) {
 		b.charge(wire)
 	}
-	m.departed(now, l, pkt)
+	m.departed(now, f, pkt)
 	m.served = max(m.served, l.virtual)
 	l.virtual += uint64(wire)
 	f.stats.Sent++

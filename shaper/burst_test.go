@@ -1,0 +1,66 @@
+package shaper
+
+import "testing"
+
+// TestFairBursts: who sends a burst whenever the one before has gone has about half of
+// the link beside who always has something waiting, and never more; its bursts pass by
+// what waits with no more than half a window.
+func TestFairBursts(t *testing.T) {
+	for _, r := range []Rate{20e6, 100e6, 1e9} {
+		for _, burst := range []int{3, 10, 46, 400} {
+			p := newPipe(t, r, 2)
+			a, b, l := p.flows[0], p.flows[1], p.flows[0].link
+			seq, beyond := uint64(0), 0
+			p.offers = func() {
+				for a.wait.bytes < 50_000 {
+					seq++
+					p.admit(0, seq, 1400, true)
+				}
+				for n := burst; n > 0 && (n < burst || b.wait.packets+b.released == 0); n-- {
+					seq++
+					p.admit(1, seq, 1400, true)
+				}
+				beyond = max(beyond, l.released-p.m.windowBytes(l))
+			}
+			p.goOn(100 * ms)
+			sentA, sentB := a.stats.SentBytes, b.stats.SentBytes
+			p.goOn(1000 * ms)
+			sentA, sentB = a.stats.SentBytes-sentA, b.stats.SentBytes-sentB
+			if part := float64(sentB) / float64(sentA+sentB); part < 0.4 || part > 0.505 {
+				t.Errorf("%d bit/s: bursts of %d packets have %.3f of the link, want about half", r, burst, part)
+			}
+			if most := p.m.windowBytes(l)/2 + turnBytes; beyond > most {
+				t.Errorf("%d bit/s: with bursts of %d packets %d bytes more than the window were released, want at most %d", r, burst, beyond, most)
+			}
+			if l.released != a.released+b.released {
+				t.Errorf("%d bit/s: %d bytes are released, of the flows %d and %d", r, l.released, a.released, b.released)
+			}
+			checkOrder(t, p.world)
+		}
+	}
+}
+
+// TestReleasedOfClosed: what a closed flow had on its way no longer fills the window.
+func TestReleasedOfClosed(t *testing.T) {
+	p := newPipe(t, 10e6, 2)
+	p.delay = 5 * ms
+	for i := range 20 {
+		p.admit(0, uint64(i+1), 1400, false)
+	}
+	a, l := p.flows[0], p.flows[0].link
+	if l.released == 0 || l.released != a.released {
+		t.Fatalf("%d bytes are released, of the only flow %d", l.released, a.released)
+	}
+	if !p.m.removeFlow(a) || l.released != 0 {
+		t.Errorf("after its end %d bytes are released", l.released)
+	}
+	p.admit(1, 1, 1400, false)
+	was := l.released
+	p.now += 5 * ms
+	for _, x := range p.flight[:len(p.flight)-1] {
+		p.send(x.f, x.pkt)
+	}
+	if l.released != was || was == 0 {
+		t.Errorf("what comes of a closed flow takes %d bytes to %d", was, l.released)
+	}
+}
