@@ -32,8 +32,10 @@ type bucket struct {
 	late  int64 // what the pacing thread has lost by being late, ns at the rate
 }
 
-// set changes the rate; what was sent before stays sent, in bytes. two is the
-// size of two datagrams in bytes.
+// set changes the rate; what was sent before stays sent, in bytes. Where the depth alone
+// changes as much may leave at once as before: what is new of it has to be saved up
+// first, lest a node that never rests be given it each time. two is the size of two
+// datagrams in bytes.
 func (b *bucket) set(now int64, r Rate, two int) {
 	if r == b.rate && b.burst >= two && b.bytes == max(b.burst, b.extra) {
 		return
@@ -46,13 +48,16 @@ func (b *bucket) set(now int64, r Rate, two int) {
 		return
 	}
 	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
-	b.bytes = max(b.burst, b.extra)
-	b.depth = int64(b.bytes) * 8e9 / int64(r)
+	bytes := max(b.burst, b.extra)
+	grown := bytes - b.bytes
+	b.bytes, b.depth = bytes, int64(bytes)*8e9/int64(r)
 	switch {
 	case was == 0:
 		b.tat, b.late = now, 0
-	case ahead > 0 && was != r:
+	case was != r && ahead > 0:
 		b.tat = now + min(int64(ahead*float64(was)/float64(r)), b.depth)
+	case was == r && (ahead > 0 || grown > 0):
+		b.tat = max(max(b.tat, now)+int64(grown)*8e9/int64(r), now)
 	}
 }
 

@@ -64,3 +64,31 @@ func TestReleasedOfClosed(t *testing.T) {
 		t.Errorf("what comes of a closed flow takes %d bytes to %d", was, l.released)
 	}
 }
+
+// TestExtraIsSavedUp: who never rests is given no extra bytes when they are allowed,
+// and loses none of its own when they no longer are.
+func TestExtraIsSavedUp(t *testing.T) {
+	const own, whole, extra = 25e6, 100e6, 12 << 10
+	for _, uplink := range []bool{false, true} {
+		w := newWorld(t)
+		l := w.link(own)
+		most := func(r Rate, extra int) { w.m.setMost(w.now, l, r, extra) }
+		if uplink {
+			w.m.setRate(w.now, l, 0)
+			w.m.setUplink(w.now, own)
+			most = func(r Rate, extra int) { w.m.setUplinkMost(w.now, r, extra) }
+		}
+		f := w.flow(l)
+		from := w.now
+		for range 50 {
+			most(whole, extra)
+			saturate(w, f, fixed(1452), 3*ms)
+			most(0, 0)
+			saturate(w, f, fixed(1452), 2*ms)
+		}
+		checkWindows(t, w.log, own, lowest)
+		if got := float64(w.bytes(from, w.now, nil)) * 8e9 / float64(w.now-from); got < own*0.99 {
+			t.Errorf("uplink %v: while extra bytes come and go it sends %.4g bit/s of %.4g", uplink, got, own)
+		}
+	}
+}

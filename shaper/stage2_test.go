@@ -117,6 +117,7 @@ func TestExtra(t *testing.T) {
 		} else {
 			w.m.setMost(w.now, l, whole, extra)
 		}
+		w.now += 10 * ms // until it is saved up
 		f := w.flow(l)
 		for range 5 {
 			var pkts [][]byte
