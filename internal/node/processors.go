@@ -83,17 +83,17 @@ const programLook = 100 * time.Millisecond
 // mayHold returns what the pacing thread asks before it keeps a processor of Go's. In
 // a program that is a node, whose number is not ours to raise, it may unless that is
 // the only one, as where each rank of a host has its own.
-func (d *daemon) mayHold() func() bool {
+func (d *daemon) mayHold() func(traffic bool) bool {
 	if d.processors != nil {
 		return d.processors.hold
 	}
 	var looked time.Time // of the pacing thread's, as is spare
 	spare := false
-	return func() bool {
-		if now := time.Now(); looked.IsZero() || now.Sub(looked) >= programLook {
+	return func(traffic bool) bool {
+		if now := time.Now(); traffic && (looked.IsZero() || now.Sub(looked) >= programLook) {
 			looked, spare = now, runtime.GOMAXPROCS(0) > 1
 		}
-		return spare
+		return spare && traffic
 	}
 }
 
