@@ -20,10 +20,14 @@ type linkDemand struct {
 // traffic consists, are no reason to borrow, nor gaps as short to lend: it would be
 // over before it has an effect, and tell everybody of each. (With 8 ms an all-to-all
 // of 16 KiB had as many notices as packets.) What a node that wakes may send at once is
-// for those; see headBytes.
+// for those; see headBytes. And who has borrowed for next to nothing waits longer the
+// next time.
 const (
 	backlog     = 2 * 1500              // bytes that wait in a link that could send more than it may
 	hungryAfter = 20 * time.Millisecond // with a backlog, or at once where its share takes so long for it
+	hungryLate  = 80 * time.Millisecond // the same, after what was not worth while again and again
+	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
+	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
 	idleAfter   = 10 * time.Millisecond // without a packet
 	unbounded   = 1 << 50               // bits per second: as much as there is
@@ -36,19 +40,25 @@ type sender struct {
 	rate int64     // bits per second, of the sample before
 	full time.Time // since when it has a backlog; zero: it has none
 	last time.Time // when it last was hungry
+
+	began    time.Time     // since when it wants more than its share; zero: it does not
+	base     int64         // what had been sent then
+	patience time.Duration // hungryAfter, or more; 0 is hungryAfter
 }
 
 // see takes in what the pacer says now and returns what the link could send, in
 // bits per second, 0 when it is idle. With a backlog that lasts, and until a whole
 // sample has shown otherwise, that is all there is; without one, what it has sent
-// lately and a quarter more.
+// lately and a quarter more, but no more than its share unless it has had such a
+// backlog before.
 func (s *sender) see(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
-		s.at, s.sent = now, d.sent
+		s.at, s.sent, s.patience = now, d.sent, hungryAfter
 	}
 	switch {
 	case d.waiting == 0 && now.Sub(d.last) > idleAfter:
-		*s = sender{at: now, sent: d.sent}
+		s.enough(d)
+		*s = sender{at: now, sent: d.sent, patience: s.patience}
 		return 0
 	case d.waiting < backlog:
 		s.full = time.Time{}
@@ -59,18 +69,42 @@ func (s *sender) see(now time.Time, d linkDemand) int64 {
 		s.rate = (d.sent - s.sent) * 8000 / max(age.Milliseconds(), 1)
 		s.at, s.sent = now, d.sent
 	}
-	if !s.full.IsZero() && (now.Sub(s.full) >= hungryAfter || d.long()) {
+	if !s.full.IsZero() && (now.Sub(s.full) >= s.patience || d.lasts(s.patience)) {
+		if s.began.IsZero() {
+			s.began, s.base = now, d.sent
+		}
 		s.last = now
 	}
 	if !s.last.IsZero() && now.Sub(s.last) < sentFor {
 		return unbounded
 	}
-	return max(s.rate*5/4, 1)
+	want := max(s.rate*5/4, 1)
+	if !s.began.IsZero() && want <= d.share && now.Sub(s.last) > borrowFor {
+		s.enough(d)
+	}
+	if s.began.IsZero() && d.share > 0 {
+		want = min(want, d.share)
+	}
+	return want
 }
 
-// long reports whether the backlog alone would last at the equal share.
-func (d linkDemand) long() bool {
-	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*hungryAfter.Seconds())
+// enough ends what it wants more than its share for, and learns from what came of it.
+func (s *sender) enough(d linkDemand) {
+	if s.began.IsZero() {
+		return
+	}
+	more := d.sent - s.base - int64(float64(d.share)/8*d.last.Sub(s.began).Seconds())
+	s.began = time.Time{}
+	if d.share > 0 && more < worthWhile {
+		s.patience = min(2*s.patience, hungryLate)
+	} else {
+		s.patience = hungryAfter
+	}
+}
+
+// lasts reports whether the backlog alone takes the equal share so long.
+func (d linkDemand) lasts(t time.Duration) bool {
+	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*t.Seconds())
 }
 
 // lookAtLinks tells the machine what every link wants.

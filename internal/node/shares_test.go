@@ -265,6 +265,46 @@ func TestSenderSees(t *testing.T) {
 	}
 }
 
+// TestPatience: bursts that end soon after they may borrow make a link wait longer the
+// next time, up to a bound, and one that has made use of it less again. While it waits
+// it wants no more than its share, although it sends all of that.
+func TestPatience(t *testing.T) {
+	const share = 24_000_000 // 3,000 bytes each ms
+	now, sent := time.Unix(100, 0), int64(0)
+	s := sender{}
+	burst := func(length int, rate int64) (waited int) { // in ms, rate from the moment it is wanted
+		waited = -1
+		for ms := range length + 20 {
+			now = now.Add(time.Millisecond)
+			d := linkDemand{sent: sent, last: now, waiting: 9000, share: share}
+			if ms >= length {
+				d.waiting, d.last = 0, now.Add(time.Duration(length-1-ms)*time.Millisecond)
+			}
+			switch want := s.see(now, d); {
+			case want == unbounded && waited < 0:
+				waited = ms
+			case waited < 0 && want > share:
+				t.Fatalf("it wants %d after %d ms", want, ms)
+			}
+			if ms < length {
+				if sent += 3000; waited >= 0 {
+					sent += rate
+				}
+			}
+		}
+		return waited
+	}
+	for i, step := range []struct {
+		length int
+		more   int64 // bytes each ms, borrowed
+		waits  int   // -1: as long as it lasts
+	}{{25, 1000, 20}, {25, 1000, -1}, {45, 1000, 40}, {85, 1000, 80}, {85, 1000, 80}, {200, 9000, 80}, {60, 9000, 20}} {
+		if got := burst(step.length, step.more); got != step.waits {
+			t.Errorf("burst %d: it wants more after %d ms, want %d", i, got, step.waits)
+		}
+	}
+}
+
 func TestInflow(t *testing.T) {
 	f := newInflow()
 	bytes := map[peer.ID]int64{{1}: 1000, {2}: 5}
