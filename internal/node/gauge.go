@@ -14,6 +14,9 @@ const (
 	tellWithin = 200 * time.Millisecond // of the last byte: it is looked at often
 	tellRarely = 100 * time.Millisecond // between looks otherwise
 	perSender  = 500 * time.Microsecond // of the time between tallies: bounds them to 2,000 a second
+
+	tallyWire   = 128 // bytes of a tally on the wire, at most
+	answerEvery = 8   // tallies that come are told of as one, unless more comes
 )
 
 // measureConfig is what a gauge takes from the rest of the node. The functions are
@@ -37,6 +40,7 @@ type gauge struct {
 
 	telling map[string]bool   // sites whose nodes are told
 	counted map[peer.ID]int64 // as told last
+	heard   map[peer.ID]int64 // bytes that tallies have taken since
 	next    time.Time         // when it is looked at next; zero: nobody is told
 	arrived time.Time         // when something last had
 
@@ -55,7 +59,7 @@ type fact struct {
 }
 
 func newGauge(s *liveShares) *gauge {
-	g := &gauge{s: s, counted: map[peer.ID]int64{}}
+	g := &gauge{s: s, counted: map[peer.ID]int64{}, heard: map[peer.ID]int64{}}
 	g.meter = estimate.NewMeter(estimate.Config{Self: s.cfg.self.ID, Sent: g.sent})
 	g.facts.Store(&[]fact{})
 	return g
@@ -84,6 +88,7 @@ func (g *gauge) reload(up []peer.ID, others map[string]bool) {
 	case len(g.telling) == 0:
 		g.next = time.Time{}
 		clear(g.counted)
+		clear(g.heard)
 	case g.next.IsZero():
 		g.next = time.Now()
 	}
@@ -93,6 +98,9 @@ func (g *gauge) reload(up []peer.ID, others map[string]bool) {
 // receive takes in a message of the meter's.
 func (g *gauge) receive(n peer.Node, data []byte) error {
 	g.news = true
+	if g.telling[n.Site] { // no other messages come from there
+		g.heard[n.ID] += tallyWire
+	}
 	return g.meter.Receive(g.s.now(), n.ID, n.Site == g.s.cfg.self.Site, data)
 }
 
@@ -139,7 +147,11 @@ func (g *gauge) tell(now time.Time) {
 		if known && was == t.Received || !g.telling[g.s.siteOf(t.ID)] {
 			return
 		}
+		if known && g.answers(t.ID, t.Received-was) {
+			return
+		}
 		g.counted[t.ID] = t.Received
+		delete(g.heard, t.ID)
 		g.s.send(t.ID, estimate.AppendTally(nil, at, t.Received))
 		told++
 	})
@@ -151,6 +163,14 @@ func (g *gauge) tell(now time.Time) {
 		every = tellRarely
 	}
 	g.next = now.Add(every)
+}
+
+// answers reports whether to tell of so many more bytes would only answer tallies:
+// two sites that measure would answer each other for ever. Of many in a row some are
+// told of, since they too are sent and ought to arrive; that ends by itself.
+func (g *gauge) answers(to peer.ID, more int64) bool {
+	heard := g.heard[to]
+	return more > 0 && more <= heard && heard < answerEvery*tallyWire
 }
 
 // publish tells what may be sent and what has been found, where that has changed.

@@ -1,14 +1,20 @@
 package node
 
 import (
+	"bytes"
 	"encoding/binary"
+	"log/slog"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
+	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/sites"
+	"github.com/meshmpi/meshmpi/shaper/estimate"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -85,6 +91,83 @@ func pass(town []*shareNode, micros, line int64) {
 		town[2].passed[x.ID] = x
 	}
 	town[2].mu.Unlock()
+}
+
+// bothWays has what either of two sites sends measured.
+type bothWays struct{ fixedLimits }
+
+func (bothWays) measures(from, to string) bool { return from != to }
+
+// sentTo is a socket that keeps what is sent.
+type sentTo struct {
+	net.PacketConn
+	out [][]byte
+}
+
+func (c *sentTo) WriteTo(b []byte, _ net.Addr) (int, error) {
+	c.out = append(c.out, bytes.Clone(b))
+	return len(b), nil
+}
+
+// gaugeOf returns the live shares of the first node, which do not run, with members
+// and limits taken in.
+func gaugeOf(limits shareLimits, nodes ...peer.Node) (*shareNode, *sentTo) {
+	dir := &directory.Directory{}
+	var recs []peer.Record
+	for _, n := range nodes {
+		recs = append(recs, peer.Record{Up: true, Node: n})
+	}
+	dir.Apply(true, recs)
+	n, conn := &shareNode{passed: map[peer.ID]peer.Traffic{}}, &sentTo{}
+	n.liveShares = newLiveShares(shareConfig{
+		self: nodes[0], conn: conn, limits: limits, dir: dir, log: slog.New(slog.DiscardHandler),
+		measure: measureConfig{traffic: n.traffic, known: func(string) int64 { return 0 }, found: func(map[string]int64) {}, save: func(map[string]int64) {}},
+	})
+	n.reload()
+	return n, conn
+}
+
+// TestTalliesEnd: where both sites measure, the tallies after the last byte are not
+// themselves told of for ever; while something comes it is told.
+func TestTalliesEnd(t *testing.T) {
+	a := peer.Node{ID: peer.ID{1}, Site: "a", Addr4: netip.MustParseAddr("127.0.0.1")}
+	b := peer.Node{ID: peer.ID{2}, Site: "b", Addr4: netip.MustParseAddr("127.0.0.2")}
+	x, xOut := gaugeOf(bothWays{}, a, b)
+	y, yOut := gaugeOf(bothWays{}, b, a)
+	now := time.Now()
+	arrive := func(n *shareNode, from peer.Node, bytes int64) {
+		got := n.passed[from.ID]
+		got.ID, got.Received = from.ID, got.Received+bytes
+		n.passed[from.ID] = got
+	}
+	// look has a node tell, and what it tells arrive: 108 bytes on the wire each.
+	look := func(n *shareNode, self peer.Node, out *sentTo, to *shareNode) int {
+		n.gauge.tell(now)
+		for _, msg := range out.out {
+			arrive(to, self, 108)
+			_ = to.gauge.receive(self, msg) // to has sent nothing
+		}
+		told := len(out.out)
+		out.out = nil
+		return told
+	}
+	const rounds = 100
+	run := func(data int64) (byX, byY int) {
+		for range rounds {
+			arrive(y, a, data)
+			now = now.Add(estimate.TallyEvery)
+			byX += look(x, a, xOut, y)
+			byY += look(y, b, yOut, x)
+		}
+		return byX, byY
+	}
+	if byX, byY := run(1000); byY != rounds || byX < rounds/answerEvery || byX > rounds/answerEvery+2 {
+		t.Errorf("while data come, %d tallies of %d, and %d of the tallies", byY, rounds, byX)
+	}
+	run(0) // an answer or two
+	if byX, byY := run(0); byX+byY > 0 {
+		t.Errorf("long after the last byte, %d and %d tallies", byX, byY)
+	}
 }
 
 // TestLimitsMeasured: what was found takes the place of what is to be measured, also
