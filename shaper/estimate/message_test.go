@@ -139,3 +139,20 @@ func TestSeries(t *testing.T) {
 		}
 	}
 }
+
+// TestSeriesBegunAnew: after a restart of the other node, whose clock and counters
+// begin at 0, what it tells is known at once, and how long it takes is learned anew.
+func TestSeriesBegunAnew(t *testing.T) {
+	var s series
+	tell := func(now, remote time.Duration, got int64) { s.add(now, remote, counters{got: got}) }
+	tell(10*time.Second, time.Hour, 5000)
+	tell(10*time.Second+20*ms, time.Hour+20*ms, 6000)
+	tell(12*time.Second, 100*ms, 0)
+	tell(12*time.Second+40*ms, 120*ms, 700) // 20 ms late
+	tell(12*time.Second+60*ms, 160*ms, 900)
+	for at, want := range map[time.Duration]int64{10*time.Second + 20*ms: 1000, 12*time.Second + 20*ms: 1700, 12*time.Second + 60*ms: 1900} {
+		if got := s.read(at).got; got != want {
+			t.Errorf("at %v it reads %d, want %d", at, got, want)
+		}
+	}
+}

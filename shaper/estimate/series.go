@@ -8,6 +8,10 @@ const readings = 64
 // leastFor is how long at least a clock's difference counts.
 const leastFor = 10 * time.Second
 
+// begunAnew is by how much a clock goes back only where it has begun anew; what is
+// merely overtaken on the way is less late.
+const begunAnew = time.Second
+
 // step is what is assumed of a counter that has not been told of for long: that
 // it grew in the last so much of the time.
 const step = Slot
@@ -19,6 +23,7 @@ type series struct {
 	since  time.Duration // when the least of now was begun
 	least  time.Duration // difference of the clocks, the way included
 	before time.Duration // the same, of the time before since
+	remote time.Duration // the other's time, as told last
 	points [readings]point
 	n      int // ever
 	raw    counters
@@ -46,17 +51,19 @@ type point struct {
 	counters
 }
 
-// add takes in what the other told; remote is its time. Old news are ignored.
+// add takes in what the other told; remote is its time. Old news are ignored. After
+// a restart of the other its clock and its counters begin anew.
 func (s *series) add(now, remote time.Duration, c counters) {
 	diff := now - remote
 	switch {
-	case s.n == 0:
-		s.since, s.least, s.before = now, diff, diff
+	case s.n == 0, remote < s.remote-begunAnew:
+		s.since, s.least, s.before, s.remote = now, diff, diff, remote
 	case now-s.since > leastFor:
 		s.since, s.before, s.least = now, s.least, diff
 	default:
 		s.least = min(s.least, diff)
 	}
+	s.remote = max(s.remote, remote)
 	at := remote + min(s.least, s.before)
 	if s.n == 0 {
 		s.raw = c
