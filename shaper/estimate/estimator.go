@@ -223,7 +223,9 @@ func (e *Estimator) overload(w window) {
 		got = q.got // the link became slower within the window
 	}
 	rate := e.carried(got)
-	if w.sent < enough*e.pace { // so little may be lost for other reasons: in steps
+	// So little may be lost for other reasons, and where nothing arrives any more the
+	// link is down rather than slow: in steps.
+	if w.sent < enough*e.pace || e.silent() {
 		rate = max(rate, e.found/2)
 	}
 	e.learn(rate)

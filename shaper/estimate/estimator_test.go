@@ -190,6 +190,23 @@ func TestSlowerUnderBursts(t *testing.T) {
 	}
 }
 
+// TestOutage: a line that carries nothing for a while is not a slow one, and is as
+// fast as before when it is back.
+func TestOutage(t *testing.T) {
+	for _, away := range []time.Duration{100 * ms, 300 * ms, time.Second, 3 * time.Second} {
+		s := newTrial(50e6, 64e3, 0, 5*ms, 0)
+		s.run(5 * time.Second)
+		s.rate = 0
+		s.run(away)
+		if least := s.e.Pace(); away <= 300*ms && least < 50e6/8 {
+			t.Errorf("after %v without a line the pace is %d", away, least)
+		}
+		s.rate = 50e6
+		s.run(5 * time.Second)
+		s.within(t, fmt.Sprintf("%v without a line", away), 50e6, 0)
+	}
+}
+
 // TestOthers: what others take is not there; when they go it is.
 func TestOthers(t *testing.T) {
 	s := newTrial(20e6, 64e3, 0, 5*ms, 0)

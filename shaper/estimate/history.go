@@ -63,6 +63,9 @@ func bits(bytes float64, slots int) float64 {
 // sentIn is what was sent in a slot, bits per second.
 func (h *history) sentIn(i int) float64 { return bits(h.upTo(i+1).sent-h.upTo(i).sent, 1) }
 
+// silent reports whether nothing has arrived in the newest slot.
+func (h *history) silent() bool { return h.upTo(h.n).got <= h.upTo(h.n-1).got }
+
 // reach is how many slots after its last one a window can be looked at.
 func (h *history) reach() int { return h.lag + patient }
 
