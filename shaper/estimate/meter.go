@@ -232,7 +232,8 @@ var ErrStranger = errors.New("estimate: a message from a node that may not send 
 
 // Receive takes in a message from a node, of this site or another. The caller
 // vouches for from and for whether it is of this site; data is not kept. An error
-// says that the message was refused and changed nothing.
+// says that the message was refused and changed nothing that is known; a tally wakes
+// the Meter even so.
 func (m *Meter) Receive(now time.Duration, from peer.ID, own bool, data []byte) error {
 	var err error
 	switch {
@@ -254,6 +255,9 @@ func (m *Meter) tally(now time.Duration, from peer.ID, own bool, data []byte) er
 	at, got, err := parseTally(data)
 	if err != nil {
 		return err
+	}
+	if !own { // something is sent there: where there is no limit nobody else says so
+		m.Wake(now)
 	}
 	f := m.feeds[from]
 	if own || f == nil {

@@ -160,7 +160,7 @@ func (s *town) run(d time.Duration) {
 			}
 		}
 		for _, v := range s.nodes {
-			if v.up && v.hungry {
+			if v.up && v.hungry && v.Rate("") != 0 { // without a limit nobody knows of demand
 				v.Wake(s.now + v.skew)
 			}
 			if v.up && (v.wake <= s.now+v.skew) {
@@ -270,4 +270,18 @@ func TestSilentReceivers(t *testing.T) {
 	s.deaf = false
 	s.run(8 * time.Second)
 	s.want("they tell", 50e6, 0)
+	s.deaf = true
+	s.run(6 * time.Second)
+	for _, v := range s.nodes {
+		v.hungry = false
+	}
+	s.run(3 * time.Second)
+	s.deaf = false
+	for i, v := range s.nodes {
+		if v.hungry = true; v.next != 0 || v.Rate("") != 0 {
+			t.Errorf("node %d is awake at %v or keeps to %d", i, v.next, v.Rate(""))
+		}
+	}
+	s.run(8 * time.Second)
+	s.want("they tell after a pause", 50e6, 0)
 }
