@@ -2,6 +2,7 @@ package node
 
 import (
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type measureConfig struct {
 type gauge struct {
 	s     *liveShares
 	meter *estimate.Meter
+
+	measured []string // what cfg.limits has to be measured
 
 	telling map[string]bool   // sites whose nodes are told
 	counted map[peer.ID]int64 // as told last
@@ -77,7 +80,12 @@ func (g *gauge) reload(up []peer.ID, others map[string]bool) {
 	}
 	self := cfg.self.Site
 	g.meter.Members(up)
-	g.meter.Measure(cfg.limits.toMeasure(self), cfg.measure.known)
+	sites := cfg.limits.toMeasure(self)
+	g.meter.Measure(sites, cfg.measure.known)
+	if !slices.Equal(sites, g.measured) { // under load nothing wakes: it is awake
+		g.measured = sites
+		g.meter.Wake(g.s.now())
+	}
 	g.telling = map[string]bool{}
 	for site := range others {
 		if cfg.limits.measures(site, self) {

@@ -98,6 +98,22 @@ type bothWays struct{ fixedLimits }
 
 func (bothWays) measures(from, to string) bool { return from != to }
 
+// TestMeasuredUnderLoad: what is to be measured from now on is, also where a link has
+// long been in use and nothing says so.
+func TestMeasuredUnderLoad(t *testing.T) {
+	a := peer.Node{ID: peer.ID{1}, Site: "here", Addr4: netip.MustParseAddr("127.0.0.1")}
+	b := peer.Node{ID: peer.ID{2}, Site: "there", Addr4: netip.MustParseAddr("127.0.0.2")}
+	n, _ := gaugeOf(fixedLimits{up: mbit}, a, b)
+	if wake := n.gauge.turn(); !wake.IsZero() {
+		t.Errorf("with a declared uplink it wakes at %v", wake)
+	}
+	n.cfg.limits = unknownUplink{}
+	n.reload()
+	if wake := n.gauge.turn(); wake.IsZero() {
+		t.Error("an uplink that is to be measured from now on is not")
+	}
+}
+
 // sentTo is a socket that keeps what is sent.
 type sentTo struct {
 	net.PacketConn
