@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,6 +70,31 @@ func fetch(t *testing.T, client *http.Client, url string) map[string]string {
 	return values
 }
 
+// askEarly asks for what a daemon that is still to start tells as soon as it listens.
+func askEarly(t *testing.T, url string) <-chan error {
+	t.Helper()
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	answer := make(chan error, 1)
+	go func() { // ends with the daemon's answer, or with the test
+		for {
+			resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if err == nil {
+				defer resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					err = fmt.Errorf("who asks early hears %s", resp.Status)
+				}
+			}
+			answer <- err
+			return
+		}
+	}()
+	return answer
+}
+
 // TestMetricsDaemon: a running node tells by both ways what the local socket does,
 // and counts what happens.
 func TestMetricsDaemon(t *testing.T) {
@@ -78,8 +105,12 @@ func TestMetricsDaemon(t *testing.T) {
 	found(t, dir)
 	var d *daemon
 	at := netip.MustParseAddrPort("127.0.0.1:7725")
+	early := askEarly(t, "http://"+at.String()+"/metrics")
 	r := begin(t, Config{State: dir, Metrics: at, Ready: func(n *Node) { d = n.d }})
 	defer r.end(t)
+	if err := <-early; err != nil {
+		t.Error(err)
+	}
 	awaitHub(t, dir)
 	client, ctx := api.Dial(dir), t.Context()
 	must(client.SetSite(ctx, api.SiteRequest{Site: "core", Up: 80 * mbit}))(t)

@@ -274,7 +274,7 @@ func (d *daemon) start(ctx context.Context) error {
 	if !d.cfg.Userspace {
 		parts = append(parts, d.startNames, d.startExec, d.startJobs)
 	}
-	for _, begin := range append(parts, d.startMetrics, d.startAPI) {
+	for _, begin := range append(parts, d.startAPI, d.startMetrics) { // metrics tell of all others
 		if err := begin(ctx); err != nil {
 			return err
 		}
