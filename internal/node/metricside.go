@@ -115,15 +115,19 @@ func (d *daemon) snapshot(ctx context.Context) (*metrics.Snapshot, error) {
 	}
 	s.Programs = len(s.Shape.Programs)
 	if d.shares != nil {
-		if s.Lending, s.Notices, err = d.shares.explain(ctx); err != nil {
+		x, err := d.shares.explain(ctx)
+		if err != nil {
 			return nil, err
 		}
+		s.Lending, s.Notices = x.links, x.notices
 		s.Drops = append(s.Drops,
 			metrics.Drop{Part: "lending", Reason: "stranger", Count: d.shares.strangers.Load()},
 			metrics.Drop{Part: "lending", Reason: "unsent", Count: d.shares.unsent.Load()},
 			metrics.Drop{Part: "lending", Reason: "stale", Count: s.Notices.Stale},
 			metrics.Drop{Part: "lending", Reason: "refused", Count: s.Notices.Refused},
 			metrics.Drop{Part: "lending", Reason: "no room", Count: s.Notices.Unsaid},
+			metrics.Drop{Part: "measuring", Reason: "refused", Count: x.measuring.Refused},
+			metrics.Drop{Part: "measuring", Reason: "no room", Count: x.measuring.Unsaid},
 		)
 	}
 	if d.hub != nil {

@@ -142,6 +142,7 @@ func TestMetricsDaemon(t *testing.T) {
 		`meshmpi_jobs_meeting`:                                            "1",
 		`meshmpi_relay_nodes`:                                             "0",
 		`meshmpi_lending_lent_bytes_per_second{site="*"}`:                 "0",
+		`meshmpi_dropped_total{part="measuring",reason="refused"}`:        "0",
 		`meshmpi_dropped_total{part="names",reason="too many questions"}`: "0",
 	}
 	eventually.Holds(t, "all is told", func() bool {

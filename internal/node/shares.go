@@ -160,23 +160,29 @@ func (s *liveShares) active(site string) {
 	s.poke()
 }
 
-// explain returns what there is to say of every limited link.
-func (s *liveShares) explain(ctx context.Context) ([]share.Share, share.Counters, error) {
-	var list []share.Share
-	var counts share.Counters
+// explained is what there is to say of the live shares.
+type explained struct {
+	links     []share.Share // that are limited
+	notices   share.Counters
+	measuring estimate.Counters
+}
+
+// explain returns what there is to say now.
+func (s *liveShares) explain(ctx context.Context) (explained, error) {
+	var x explained
 	done := make(chan struct{})
 	s.mu.Lock()
 	s.asked = append(s.asked, func(m *share.Machine) {
-		list, counts = m.Explain(), m.Counters()
+		x = explained{m.Explain(), m.Counters(), s.gauge.meter.Counters()}
 		close(done)
 	})
 	s.mu.Unlock()
 	s.poke()
 	select {
 	case <-done:
-		return list, counts, nil
+		return x, nil
 	case <-ctx.Done():
-		return nil, share.Counters{}, fmt.Errorf("node: live shares: %w", ctx.Err())
+		return explained{}, fmt.Errorf("node: live shares: %w", ctx.Err())
 	}
 }
 

@@ -148,9 +148,9 @@ func TestLiveShares(t *testing.T) {
 		x, y := town[0].rate("there"), town[1].rate("there")
 		return x > b*45/100 && y > b*45/100 && x+y <= b
 	})
-	list, counts, err := town[0].explain(t.Context())
-	if err != nil || len(list) != 1 || list[0].To != "there" || list[0].Senders < 1 || counts.Sent == 0 {
-		t.Errorf("explained as %+v, %+v, %v", list, counts, err)
+	x, err := town[0].explain(t.Context())
+	if err != nil || len(x.links) != 1 || x.links[0].To != "there" || x.links[0].Senders < 1 || x.notices.Sent == 0 {
+		t.Errorf("explained as %+v, %v", x, err)
 	}
 	town[0].send("there", false)
 	eventually.Holds(t, "the other has the link", func() bool { return town[1].rate("there") >= b*95/100 })
@@ -227,7 +227,7 @@ func TestListenShares(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return n.run(ctx) })
-	if _, _, err := n.explain(t.Context()); err != nil {
+	if _, err := n.explain(t.Context()); err != nil {
 		t.Error(err)
 	}
 	time.AfterFunc(10*time.Millisecond, cancel)

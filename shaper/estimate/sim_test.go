@@ -242,6 +242,11 @@ func TestTown(t *testing.T) {
 						v.hungry = false
 					}
 					s.run(3 * time.Second)
+					for i, v := range s.nodes {
+						if v.up && len(v.feeds) > 0 {
+							t.Errorf("long after the last byte node %d keeps %d destinations", i, len(v.feeds))
+						}
+					}
 					was := s.seq
 					s.run(5 * time.Second)
 					if s.seq != was {

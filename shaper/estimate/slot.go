@@ -44,11 +44,7 @@ func (m *Meter) Step(now time.Duration) (out []Message, wake time.Duration) {
 func (m *Meter) sleep() {
 	m.next = 0
 	clear(m.mates)
-	for id, f := range m.feeds {
-		if !f.tells {
-			delete(m.feeds, id)
-		}
-	}
+	clear(m.feeds)
 	for _, p := range m.pools {
 		p.lead = nil
 	}
