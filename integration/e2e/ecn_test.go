@@ -105,14 +105,7 @@ func TestECN(t *testing.T) {
 	lab.Need(t, "iperf3", "nstat", "ss")
 	cfg := lab.TwoSites(lab.PortPreserving).WithWAN(wan.Symmetric(wan.Pipe{Delay: 2 * time.Millisecond}), "alpha", "beta")
 	ctx, n := up(t, cfg, deploy.Options{})
-	server, err := n.Lab.Host("b1").Start("iperf3", "-s", "--forceflush")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	if err := server.Await(ctx, "Server listening"); err != nil {
-		t.Fatal(err)
-	}
+	serve(ctx, t, n.Lab.Host("b1"), "iperf3", "-s", "--forceflush")
 	must(ctx, t, n, "hub", "meshctl site set alpha --up 10Mb/s")
 	marked := func(x transfer) bool {
 		return strings.Contains(x.sockets, " ecn ") && x.marked > 0 && x.seen > 0 && x.heard > 0 && x.resent == 0 && x.dropped == 0

@@ -110,14 +110,7 @@ func TestIncast(t *testing.T) {
 		{Name: "gamma", NAT: lab.PortPreserving, Hosts: []string{"g1"}},
 	}}
 	ctx, n := up(t, cfg.WithWAN(wan.Symmetric(wan.Pipe{Delay: 5 * time.Millisecond}), "gamma"), deploy.Options{})
-	server, err := n.Lab.Host("g1").Start("sh", "-c", "iperf3 -s -p 5202 & exec iperf3 -s --forceflush")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	if err := server.Await(ctx, "Server listening"); err != nil {
-		t.Fatal(err)
-	}
+	serve(ctx, t, n.Lab.Host("g1"), "sh", "-c", "iperf3 -s -p 5202 & exec iperf3 -s --forceflush")
 	must(ctx, t, n, "hub", "meshctl site set gamma --down 8Mb/s")
 	for _, h := range []string{"a1", "b1"} {
 		if _, err := n.AwaitPath(ctx, h, "g1", "udp", 20*time.Second); err != nil {

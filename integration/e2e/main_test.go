@@ -61,6 +61,20 @@ func up(t *testing.T, cfg lab.Config, opt deploy.Options) (context.Context, *dep
 	return ctx, n
 }
 
+// serve runs an iperf3 server on a host until the test ends, and returns when it
+// listens.
+func serve(ctx context.Context, t *testing.T, h *lab.Host, name string, args ...string) {
+	t.Helper()
+	server, err := h.Start(name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	if err := server.Await(ctx, "Server listening"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // wantNoRaces looks for the race detector's reports in every daemon's log.
 func wantNoRaces(t *testing.T, l *lab.Lab) {
 	t.Helper()

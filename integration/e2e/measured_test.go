@@ -85,14 +85,7 @@ func TestMeasured(t *testing.T) {
 		t.Errorf("before anything is found meshctl site list says\n%s", out)
 	}
 	for from, to := range map[string]string{"a1": "b1", "a2": "b2"} {
-		server, err := n.Lab.Host(to).Start("iperf3", "-s", "--forceflush")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(server.Kill)
-		if err := server.Await(ctx, "Server listening"); err != nil {
-			t.Fatal(err)
-		}
+		serve(ctx, t, n.Lab.Host(to), "iperf3", "-s", "--forceflush")
 		d, err := n.Lab.Host(from).Start("iperf3", "-c", to, "-t", "600", "-C", "cubic", "--connect-timeout", "20000")
 		if err != nil {
 			t.Fatal(err)

@@ -62,14 +62,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %v", err, before)
 	}
-	server, err := n.Lab.Host("b1").Start("iperf3", "-s", "--forceflush")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	if err := server.Await(ctx, "Server listening"); err != nil {
-		t.Fatal(err)
-	}
+	serve(ctx, t, n.Lab.Host("b1"), "iperf3", "-s", "--forceflush")
 	const sent = 4e6 // at least: iperf3 ends with some of its 8 MB in buffers
 	must(ctx, t, n, "a1", "iperf3 -c "+addr["b1"]+" -n 8M --connect-timeout 20000")
 	grown := func(reader, host string, was map[string]float64, names ...string) {

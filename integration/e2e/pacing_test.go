@@ -96,14 +96,7 @@ func TestPaced(t *testing.T) {
 	cfg := lab.TwoSites(lab.PortPreserving).WithWAN(wan.Symmetric(wan.Pipe{Delay: 2 * time.Millisecond}), "alpha", "beta")
 	ctx, n := up(t, cfg, deploy.Options{})
 	for _, h := range []string{"a2", "b1", "b2"} {
-		server, err := n.Lab.Host(h).Start("iperf3", "-s", "--forceflush")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(server.Kill)
-		if err := server.Await(ctx, "Server listening"); err != nil {
-			t.Fatal(err)
-		}
+		serve(ctx, t, n.Lab.Host(h), "iperf3", "-s", "--forceflush")
 	}
 	must(ctx, t, n, "hub", "meshctl site set alpha --up 8Mb/s")
 	for _, h := range []string{"a1", "a2"} {
