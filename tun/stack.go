@@ -30,13 +30,13 @@ const (
 	stackBatch = 128  // packets handed over at once
 	stackQueue = 4096 // packets waiting for the overlay: what TCP's windows of a few peers hold
 	// The largest window offered to a peer, in bytes: 100 ms at 330 Mb/s. More would
-	// be told in larger units. gVisor rounds what it accepts down to them, so data
-	// under way may end beyond a window that has become zero, and until it opens
-	// gVisor then ignores every acknowledgement of that peer: where both ends
-	// write and neither reads before it has written, they wait for ever.
+	// be told in larger units, and gVisor rounds what it accepts down to them: more data
+	// under way would end beyond a window that has become zero. Over the overlay shut
+	// makes up for what gVisor then does; connections of a program to itself do not
+	// come by it.
 	stackRead = 65535 << 6
-	// Kept unacknowledged from the start, for the same reason: a program that
-	// answers while it is sent more is rarely held up before it reads again.
+	// Kept unacknowledged from the start: a program that answers while it is sent more
+	// is rarely held up before it reads again.
 	stackUnread = 4 << 20
 	stackWrite  = 16 << 20 // and the largest kept unacknowledged
 	stackIdle   = 212992   // the window at first, as Linux has it
@@ -56,6 +56,7 @@ type Stack struct {
 	events chan wgtun.Event
 	small  sync.Map        // netip.Addr → int: peers whose path carries less than mtu
 	anyLow atomic.Bool     // small was ever used
+	shut   shut            // windows that are
 	ctx    context.Context // ends at Close, and Read with it
 	cancel context.CancelFunc
 	turn   atomic.Pointer[turn] // of the reader
@@ -166,7 +167,9 @@ func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 				size += copy(bufs[n][offset+size:], part)
 			}
 			pkt.DecRef()
-			if s.tooBig(bufs[n][offset:][:size]) {
+			out := bufs[n][offset:][:size]
+			s.shut.sent(out)
+			if s.tooBig(out) {
 				continue
 			}
 			sizes[n] = size
@@ -194,22 +197,26 @@ func (s *Stack) Write(bufs [][]byte, offset int) (int, error) {
 	}
 	for _, b := range bufs {
 		ip := b[offset:]
-		if len(ip) == 0 {
-			continue
-		}
-		proto := header.IPv4ProtocolNumber
-		switch ip[0] >> 4 {
-		case 4:
-		case 6:
-			proto = header.IPv6ProtocolNumber
-		default:
+		if len(ip) == 0 || ip[0]>>4 != 4 && ip[0]>>4 != 6 {
 			continue // what is no IP is nobody's
 		}
-		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(ip)})
-		s.link.InjectInbound(proto, pkt)
-		pkt.DecRef()
+		if ack := s.shut.bare(ip); ack != nil {
+			s.inject(ack)
+		}
+		s.inject(ip)
 	}
 	return len(bufs), nil
+}
+
+// inject gives an IP packet to the stack. It copies.
+func (s *Stack) inject(ip []byte) {
+	proto := header.IPv4ProtocolNumber
+	if ip[0]>>4 == 6 {
+		proto = header.IPv6ProtocolNumber
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(ip)})
+	s.link.InjectInbound(proto, pkt)
+	pkt.DecRef()
 }
 
 // Close implements tun.Device: connections are reset and Read ends.
