@@ -115,9 +115,9 @@ func (c *Comm) CartCreate(dims []int, periods []bool, reorder bool) (*Comm, erro
 	} else if reorder {
 		key = c.place(c.rank)
 	}
-	d, err := c.split(color, key)
+	d, err := c.split("CartCreate", color, key)
 	if err != nil {
-		return nil, c.wrap("CartCreate", -1, err)
+		return nil, err
 	}
 	if d != nil {
 		d.cart = &cartesian{slices.Clone(dims), slices.Clone(periods)}
@@ -247,9 +247,9 @@ func (c *Comm) CartSub(keep []bool) (*Comm, error) {
 			color = color*c.cart.dims[i] + coords[i]
 		}
 	}
-	d, err := c.split(color, key)
+	d, err := c.split("CartSub", color, key)
 	if err != nil {
-		return nil, c.wrap("CartSub", -1, err)
+		return nil, err
 	}
 	d.cart = sub
 	return d, nil

@@ -39,13 +39,14 @@ type comm struct {
 	group  *Group
 	rank   int
 	remote *Group // an intercommunicator's other side
-	local  *Comm  // its own side, for agreeing among ourselves
 	first  bool   // of the two sides of an intercommunicator, the one that comes first
 	rankOf ranks  // of those it exchanges messages with
 	topo   coll.Topo
 	cart   *cartesian
 	graph  *graph
 	win    atomic.Pointer[window] // the communicator is a window's own
+	born   *circle                // which made it; guarded by the engine
+	spoilt bool                   // others may use it when it is given back here
 
 	attrs      attrs
 	schedules  *coll.Cache
@@ -59,6 +60,8 @@ type comm struct {
 	name  string
 	info  *Info
 	acked []engine.Proc // failures acknowledged
+
+	meetings map[uint64]int // how often some of the members have made the same
 }
 
 // A communicator has four contexts, so that what it does by itself never
@@ -216,10 +219,6 @@ func (c *Comm) Free() error {
 	}
 	if !c.freed.CompareAndSwap(false, true) {
 		return fail("Free", ErrComm, "the communicator was freed")
-	}
-	if c.local != nil {
-		c.local.freed.Store(true)
-		c.local.release()
 	}
 	c.release()
 	return nil

@@ -12,10 +12,16 @@ import (
 // contexts are the numbers of communicators that a process uses. All members of
 // a new communicator must agree on one that none of them uses.
 type contexts struct {
-	mu   sync.Mutex // guards what follows
-	used []bool
-	left []*comm // freed with operations under way, which still match by their number
+	mu     sync.Mutex // guards what follows
+	used   []bool
+	left   []*comm // freed with operations under way, which still match by their number
+	spoilt []int   // numbers that some may have agreed on and we have not, oldest first
 }
+
+// mostSpoilt is how many numbers are kept out of use because others may have made a
+// communicator with them, which is being revoked: what they have sent in it by then
+// is not to match in another. The oldest one is used again for one more.
+const mostSpoilt = 256
 
 // reserve takes the lowest free number from at on.
 func (x *contexts) reserve(at int) int {
@@ -46,14 +52,10 @@ type circle struct {
 	ctx   engine.Context
 	tag   int32
 	own   int // of an intercommunicator: so many are our side, which each side counts first
-}
 
-// circle is all members, as the next collective operation among them.
-func (c *comm) circle() *circle {
-	if c.local != nil {
-		return c.local.circle()
-	}
-	return &circle{w: c.w, procs: c.group.procs, topo: c.topo, ctx: c.base + ctxInternal, tag: c.nextTag()}
+	// Of a step in making a communicator (making.go); nil otherwise.
+	whole *circle // all whom it concerns
+	far   *circle // of the whole: this leader and another's
 }
 
 // newContext has all of the circle choose the same unused number. Each proposes
@@ -66,7 +68,7 @@ func (o *circle) newContext() (engine.Context, error) {
 		n := o.w.contexts.reserve(at)
 		most := []int64{int64(n), -int64(n)}
 		if err := o.allreduce(most, opMax); err != nil {
-			o.w.contexts.release(n)
+			o.w.spoil(n)
 			return 0, err
 		}
 		if most[0] == -most[1] {
@@ -75,6 +77,28 @@ func (o *circle) newContext() (engine.Context, error) {
 		o.w.contexts.release(n)
 		at = int(most[0])
 	}
+}
+
+// spoil gives a number back that others may have agreed on.
+func (w *World) spoil(n int) {
+	x := &w.contexts
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.spoil(w, n)
+}
+
+// spoil is spoil with the contexts locked.
+func (x *contexts) spoil(w *World, n int) {
+	x.spoilt = append(x.spoilt, n)
+	if len(x.spoilt) <= mostSpoilt {
+		return
+	}
+	oldest := x.spoilt[0]
+	x.spoilt = slices.Delete(x.spoilt, 0, 1)
+	for k := range contextsPerComm { // what was sent there is dropped
+		w.eng.CloseContext(engine.Context(oldest)*contextsPerComm + k)
+	}
+	x.used[oldest] = false
 }
 
 // newComm makes the communicator of a group that the caller is in.
@@ -113,7 +137,11 @@ func (w *World) reap() {
 		}
 		if idle {
 			c.w.forgive(c.base)
-			x.used[c.base/contextsPerComm] = false
+			if n := int(c.base / contextsPerComm); c.spoilt {
+				x.spoil(w, n)
+			} else {
+				x.used[n] = false
+			}
 		}
 		return idle
 	})
@@ -141,6 +169,10 @@ func renumber(seen map[int32]int32, n int32) int32 {
 
 // Dup makes a communicator of the same group and topology with a context of its
 // own; attributes go with it as their keys say, hints too. It is collective.
+//
+// Whatever makes communicators, and windows, needs all members: it fails with
+// ErrProcFailed when one has died. If one dies meanwhile it may have gone well at
+// some; what they have made is revoked then.
 func (c *Comm) Dup() (*Comm, error) {
 	d, err := c.dup()
 	if err != nil {
@@ -155,21 +187,33 @@ func (c *Comm) dup() (*Comm, error) {
 	if err := c.usable("Dup"); err != nil {
 		return nil, err
 	}
+	o := c.making()
 	var d *Comm
 	var err error
 	if c.Inter() {
-		d, err = c.dupInter()
+		d, err = c.dupInter(o)
 	} else {
-		var base engine.Context
-		if base, err = c.circle().newContext(); err == nil {
-			d = c.w.newComm(base, c.group)
-		}
+		d, err = o.newComm(c.group)
 	}
-	if err != nil {
+	if d, err = o.made(d, err); err != nil {
 		return nil, c.wrap("Dup", -1, err)
 	}
 	d.cart, d.graph, d.info, d.ctx = c.cart, c.graph, c.Info(), c.ctx
 	return d, nil
+}
+
+// newComm makes a communicator of a group of the circle's members; nil at those who
+// are not in it.
+func (o *circle) newComm(g *Group) (*Comm, error) {
+	base, err := o.newContext()
+	if err != nil {
+		return nil, err
+	}
+	if g.Rank() == Undefined {
+		o.w.contexts.release(int(base / contextsPerComm))
+		return nil, nil
+	}
+	return o.w.newComm(base, g), nil
 }
 
 // Split makes one communicator for each color, with the members that gave it
@@ -182,32 +226,38 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	if color < 0 && color != Undefined {
 		return nil, fail("Split", ErrArg, "color %d; at least 0, or Undefined, is allowed", color)
 	}
+	return c.split("Split", color, key)
+}
+
+// split is Split in the name of op.
+func (c *Comm) split(op string, color, key int) (*Comm, error) {
+	o := c.making()
+	var d *Comm
+	var err error
 	if c.Inter() {
-		return c.splitInter(color, key)
+		d, err = c.splitInter(o, op, color, key)
+	} else {
+		d, err = c.splitIntra(o, color, key)
 	}
-	d, err := c.split(color, key)
-	if err != nil {
-		return nil, c.wrap("Split", -1, err)
+	if d, err = o.made(d, err); err != nil {
+		return nil, c.wrap(op, -1, err)
+	}
+	if d != nil && !c.Inter() {
+		d.ctx = c.ctx
 	}
 	return d, nil
 }
 
-func (c *Comm) split(color, key int) (*Comm, error) {
-	all, err := c.circle().allgather([]int64{int64(color), int64(key)})
+func (c *Comm) splitIntra(o *circle, color, key int) (*Comm, error) {
+	all, err := o.allgather([]int64{int64(color), int64(key)})
 	if err != nil {
 		return nil, err
 	}
-	base, err := c.circle().newContext()
-	if err != nil {
-		return nil, err
+	g := c.group.with(nil)
+	if color != Undefined {
+		g = c.group.with(chosen(c.group.procs, all, color))
 	}
-	if color == Undefined {
-		c.w.contexts.release(int(base / contextsPerComm))
-		return nil, nil
-	}
-	d := c.w.newComm(base, c.group.with(chosen(c.group.procs, all, color)))
-	d.ctx = c.ctx
-	return d, nil
+	return o.newComm(g)
 }
 
 // chosen returns the processes that gave a color, ordered by key and rank. all
@@ -270,18 +320,14 @@ func (c *Comm) Create(g *Group) (*Comm, error) {
 	if extra := g.Difference(c.group); extra.Size() > 0 {
 		return nil, fail("Create", ErrGroup, "%d processes of the group are not in the communicator", extra.Size())
 	}
-	base, err := c.circle().newContext()
-	if err != nil {
-		return nil, c.wrap("Create", -1, err)
-	}
-	if g.Rank() == Undefined {
-		c.w.contexts.release(int(base / contextsPerComm))
-		return nil, nil
-	}
-	return c.w.newComm(base, g), nil
+	o := c.making()
+	d, err := o.newComm(g)
+	d, err = o.made(d, err)
+	return d, c.wrap("Create", -1, err)
 }
 
-// CreateGroup is Create that only the group's members call. The tag tells apart
+// CreateGroup is Create that only the group's members call, and need: others may
+// have died. The tag tells apart
 // groups that are made by several goroutines at the same time.
 func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	if err := c.usable("CreateGroup"); err != nil {
@@ -299,16 +345,16 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	case g.Rank() == Undefined:
 		return nil, fail("CreateGroup", ErrGroup, "the caller is not in the group")
 	}
-	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), ctx: c.base + ctxInternal, tag: groupTag | int32(tag)}
-	base, err := o.newContext()
-	if err != nil {
-		return nil, c.wrap("CreateGroup", -1, err)
+	ranks := make([]int, len(g.procs))
+	for i, p := range g.procs {
+		ranks[i] = c.rankOf.of(p)
 	}
-	return c.w.newComm(base, g), nil
+	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), ctx: c.base + ctxInternal, tag: c.tagOf(ofGroup, tag, ranks)}
+	o.whole = o
+	d, err := o.newComm(g)
+	d, err = o.made(d, err)
+	return d, c.wrap("CreateGroup", -1, err)
 }
-
-// groupTag sets the tags of CreateGroup apart from those of whole communicators.
-const groupTag = 1 << 30
 
 // nextTag numbers the collective operations of a communicator, so that those
 // under way at the same time do not mix.

@@ -48,6 +48,7 @@ func classOf(err error) Class {
 		cut    engine.ErrTruncate
 		rank   engine.ErrRankRange
 		dead   engine.ErrProcFailed
+		far    errFarDeath
 		warned engine.ErrProcFailedPending
 		panics engine.ErrPanic
 	)
@@ -56,7 +57,7 @@ func classOf(err error) Class {
 		return ErrTruncate
 	case errors.As(err, &rank):
 		return ErrRank
-	case errors.As(err, &dead):
+	case errors.As(err, &dead), errors.As(err, &far):
 		return ErrProcFailed
 	case errors.As(err, &warned):
 		return ErrProcFailedPending
@@ -104,6 +105,11 @@ func (c *comm) revokeHeld(op *engine.Op) {
 	}
 	for k := range ctxRecovery {
 		op.Revoke(c.base+k, engine.ErrRevoked)
+	}
+	if win := c.win.Load(); win != nil {
+		for r := range win.targets {
+			win.lost(op, r, engine.ErrRevoked)
+		}
 	}
 	var hdr [24]byte
 	binary.LittleEndian.PutUint32(hdr[:], uint32(c.base))

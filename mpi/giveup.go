@@ -16,13 +16,15 @@ import (
 // process has failed; which ranks it fails at may differ).
 //
 // Who is told of an operation that it has not begun yet, or that has ended there,
-// remembers that: the operation fails when it begins.
+// remembers that: the operation fails when it begins. What makes communicators
+// (making.go) is given up in the same way, as a whole.
 //
 // The header of amGiveUp, little-endian:
 //
 //	 0 ctx   uint32  ┐ which operation: the sender's context and tag
 //	 4 tag   uint32  ┘
-//	 8 dead  uint32  the number of who has died, as the sender counts the members
+//	 8 dead  uint32  the number of who has died, as the sender counts the members; or
+//	                 farDeath, wasRevoked
 //	12 size  uint32  how many members take part
 
 // runs are the operations under way, and those that others have given up. They are
@@ -58,15 +60,13 @@ func (r *run) enter(op *engine.Op) {
 		r.next.prev = r
 	}
 	all.first = r
-	if len(all.given) > 0 {
-		at := turn{r.o.ctx, r.o.tag}
-		if n, ok := all.given[at]; ok {
-			delete(all.given, at)
-			if dead, ok := r.o.concerned(n); ok {
-				r.giveUp(op, n.from, dead)
-				return
-			}
-		}
+	err := r.o.w.toldOf(r.o)
+	if err == nil && r.o.whole != nil {
+		err = r.o.someDead(op)
+	}
+	if err != nil {
+		r.giveUp(op, err)
+		return
 	}
 	r.advance(op)
 }
@@ -84,9 +84,9 @@ func (r *run) leave() {
 	r.next, r.prev = nil, nil
 }
 
-// giveUp ends an operation that another member has given up.
-func (r *run) giveUp(op *engine.Op, from, dead engine.Proc) {
-	r.err = engine.ErrProcFailed{Proc: dead, Err: errGivenUp{from}}
+// giveUp ends an operation that another member has given up, or that cannot be done.
+func (r *run) giveUp(op *engine.Op, err error) {
+	r.err = err
 	r.end(op)
 }
 
@@ -95,12 +95,20 @@ type errGivenUp struct{ by engine.Proc }
 
 func (e errGivenUp) Error() string { return "another member has given the operation up" }
 
-// concerned says which member has died, if a notice is from a member of the circle
-// and about an operation of as many.
-func (o *circle) concerned(n notice) (engine.Proc, bool) {
+// concerned is the error of a notice, if that is from a member of the circle and
+// about an operation of as many; otherwise nil.
+func (o *circle) concerned(n notice) error {
 	from := slices.Index(o.procs, n.from)
-	if from < 0 || int(n.size) != len(o.procs) || int(n.dead) >= len(o.procs) {
-		return 0, false
+	if from < 0 || int(n.size) != len(o.procs) {
+		return nil
+	}
+	switch {
+	case o.whole != nil && n.dead == farDeath:
+		return errFarDeath{n.from}
+	case o.whole != nil && n.dead == wasRevoked:
+		return engine.ErrRevoked
+	case int(n.dead) >= len(o.procs):
+		return nil
 	}
 	at := int(n.dead)
 	if o.own > 0 && from >= o.own { // it counts its side first, which is not ours
@@ -110,13 +118,23 @@ func (o *circle) concerned(n notice) (engine.Proc, bool) {
 			at -= theirs
 		}
 	}
-	return o.procs[at], true
+	return engine.ErrProcFailed{Proc: o.procs[at], Err: errGivenUp{n.from}}
 }
 
-// tell has all with whom the operation exchanges messages give it up.
+// notice is what the others are told.
+func (o *circle) notice(dead uint32) (hdr [24]byte) {
+	binary.LittleEndian.PutUint32(hdr[0:], uint32(o.ctx))
+	binary.LittleEndian.PutUint32(hdr[4:], uint32(o.tag))
+	binary.LittleEndian.PutUint32(hdr[8:], dead)
+	binary.LittleEndian.PutUint32(hdr[12:], uint32(len(o.procs)))
+	return hdr
+}
+
+// tell has all with whom the operation exchanges messages give it up. In a making
+// more than those are told, by circle.made.
 func (r *run) tell(op *engine.Op) {
 	var dead engine.ErrProcFailed
-	if !errors.As(r.err, &dead) {
+	if r.o.whole != nil || !errors.As(r.err, &dead) {
 		return
 	}
 	o := r.o
@@ -124,11 +142,7 @@ func (r *run) tell(op *engine.Op) {
 	if at < 0 {
 		return
 	}
-	var hdr [24]byte
-	binary.LittleEndian.PutUint32(hdr[0:], uint32(o.ctx))
-	binary.LittleEndian.PutUint32(hdr[4:], uint32(o.tag))
-	binary.LittleEndian.PutUint32(hdr[8:], uint32(at))
-	binary.LittleEndian.PutUint32(hdr[12:], uint32(len(o.procs)))
+	hdr := o.notice(uint32(at))
 	told := make([]bool, len(o.procs))
 	told[at] = true
 	for _, round := range r.sched.Rounds {
@@ -146,13 +160,18 @@ func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte)
 	at := turn{engine.Context(binary.LittleEndian.Uint32(hdr[0:])), int32(binary.LittleEndian.Uint32(hdr[4:]))}
 	n := notice{from, binary.LittleEndian.Uint32(hdr[8:]), binary.LittleEndian.Uint32(hdr[12:])}
 	for r := w.runs.first; r != nil; r = r.next {
-		if r.o.ctx != at.ctx || r.o.tag != at.tag {
-			continue
+		for _, o := range r.o.turns() {
+			if o.turn() != at {
+				continue
+			}
+			if err := o.concerned(n); err != nil {
+				r.giveUp(op, err)
+				return
+			}
 		}
-		if dead, ok := r.o.concerned(n); ok {
-			r.giveUp(op, from, dead)
-			return
-		}
+	}
+	if w.unmake(op, at, n) {
+		return
 	}
 	if len(w.runs.given) >= mostGiven {
 		w.runs.dropped++

@@ -42,9 +42,9 @@ func (c *Comm) GraphCreate(index, edges []int, reorder bool) (*Comm, error) {
 	if c.rank >= n {
 		color = Undefined
 	}
-	d, err := c.split(color, c.rank)
+	d, err := c.split("GraphCreate", color, c.rank)
 	if err != nil {
-		return nil, c.wrap("GraphCreate", -1, err)
+		return nil, err
 	}
 	if d != nil {
 		g := &graph{index: slices.Clone(index), edges: slices.Clone(edges[:last])}
@@ -109,7 +109,7 @@ func (c *Comm) DistGraphCreateAdjacent(sources, sourceWeights, dests, destWeight
 			}
 		}
 	}
-	d, err := c.plain(op)
+	d, _, err := c.plain(op, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -119,16 +119,21 @@ func (c *Comm) DistGraphCreateAdjacent(sources, sourceWeights, dests, destWeight
 	return d, nil
 }
 
-// plain makes a communicator of the same group without attributes or topology.
-func (c *Comm) plain(op string) (*Comm, error) {
+// plain makes a communicator of the same group without attributes or topology, and
+// returns what all have given to be known; nil: nothing by anybody.
+func (c *Comm) plain(op string, mine []int64) (d *Comm, all []int64, err error) {
 	if c.Inter() {
-		return nil, fail(op, ErrComm, "an intercommunicator has no graph")
+		return nil, nil, fail(op, ErrComm, "an intercommunicator has no graph")
 	}
-	base, err := c.circle().newContext()
-	if err != nil {
-		return nil, c.wrap(op, -1, err)
+	o := c.making()
+	if mine != nil {
+		all, err = o.allgatherv(mine)
 	}
-	return c.w.newComm(base, c.group), nil
+	if err == nil {
+		d, err = o.newComm(c.group)
+	}
+	d, err = o.made(d, err)
+	return d, all, c.wrap(op, -1, err)
 }
 
 // DistGraphCreate is DistGraphCreateAdjacent where each rank names any edges of
@@ -142,7 +147,7 @@ func (c *Comm) DistGraphCreate(sources, degrees, dests, weights []int, reorder b
 	if len(degrees) != len(sources) {
 		return nil, fail(op, ErrArg, "%d degrees for %d sources", len(degrees), len(sources))
 	}
-	var mine []int64 // from, to, weight of each edge
+	mine := []int64{} // from, to, weight of each edge
 	k := 0
 	for i, s := range sources {
 		if degrees[i] < 0 {
@@ -163,13 +168,9 @@ func (c *Comm) DistGraphCreate(sources, degrees, dests, weights []int, reorder b
 			k++
 		}
 	}
-	d, err := c.plain(op)
+	d, all, err := c.plain(op, mine)
 	if err != nil {
 		return nil, err
-	}
-	all, err := d.circle().allgatherv(mine)
-	if err != nil {
-		return nil, d.wrap(op, -1, err)
 	}
 	g := &graph{dist: true}
 	for i := 0; i < len(all); i += 3 {

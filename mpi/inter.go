@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -20,125 +19,141 @@ func (c *Comm) InterCreate(leader int, bridge *Comm, remoteLeader, tag int) (*Co
 	if c.Inter() || leader < 0 || leader >= c.Size() {
 		return nil, fail(op, ErrRank, "leader %d of %d; it must be in an ordinary communicator", leader, c.Size())
 	}
-	return c.meet(op, leader, func(mine []int64) ([]int64, error) {
-		if bridge == nil {
-			return nil, fail(op, ErrComm, "the leader has no communicator to the other side")
-		}
-		to, err := bridge.dest(op, remoteLeader, tag)
-		if err != nil {
-			return nil, err
-		}
-		return c.w.trade(bridge.base+ctxMessages, to, mine, int32(tag))
-	})
+	o := c.making()
+	var why error
+	if c.rank == leader {
+		o.far, why = o.overBridge(op, bridge, remoteLeader, tag)
+	}
+	d, err := o.meet(op, leader, c.group, func() (*circle, error) { return o.far, why })
+	d, err = o.made(d, err)
+	return d, c.wrap(op, -1, err)
 }
 
-// meet makes an intercommunicator. The leader exchanges what it is given with
-// the other side's.
-func (c *Comm) meet(op string, leader int, lead func(mine []int64) ([]int64, error)) (*Comm, error) {
-	local, err := c.dup() // for agreeing among ourselves from now on
+// overBridge is the leader of a making and the one of the other side, who is a rank
+// of a communicator.
+func (o *circle) overBridge(op string, bridge *Comm, remoteLeader, tag int) (*circle, error) {
+	if bridge == nil {
+		return nil, fail(op, ErrComm, "the leader has no communicator to the other side")
+	}
+	to, err := bridge.dest(op, remoteLeader, tag)
 	if err != nil {
 		return nil, err
 	}
-	for at := 0; ; {
-		n, theirs, err := local.propose(op, leader, at, lead)
-		if err != nil {
-			local.release()
-			return nil, err
-		}
-		if n < 0 {
-			at = -n
-			continue
-		}
-		procs, err := c.w.procsOf(theirs)
-		if err != nil {
-			c.w.contexts.release(n)
-			local.release()
-			return nil, &Error{Op: op, Class: ErrIntern, Peer: -1, Err: err}
-		}
-		remote := c.group.with(procs)
-		if remote.Intersection(c.group).Size() > 0 {
-			c.w.contexts.release(n)
-			local.release()
-			return nil, fail(op, ErrComm, "a process is on both sides")
-		}
-		d := c.w.newComm(engine.Context(n)*contextsPerComm, c.group)
-		d.remote, d.local, d.rankOf = remote, local, newRanks(remote.procs)
-		d.first = slices.Compare(c.w.namesOf(c.group.procs), theirs) < 0 // numbers of processes differ between jobs
-		for k := range contextsPerComm {
-			c.w.eng.OpenContext(d.base+k, append(slices.Clone(c.group.procs), remote.procs...))
-		}
-		return d, nil
-	}
+	return o.pair(to, bridge.base+ctxInternal, bridge.tagOf(ofLeaders, tag, nil, remoteLeader)), nil
 }
 
-// propose is one try to agree on a context with the other side. It returns the
-// number, or less than zero when the sides differ: minus where to look on.
-func (c *Comm) propose(op string, leader, at int, lead func([]int64) ([]int64, error)) (n int, theirs []int64, err error) {
-	mine := c.w.contexts.reserve(at)
-	most := []int64{int64(mine), -int64(mine)}
-	if err := c.circle().allreduce(most, opMax); err != nil {
-		c.w.contexts.release(mine)
-		return 0, nil, c.wrap(op, -1, err)
-	}
-	head := []int64{0, 0, 0} // class of what went wrong, highest proposal, length of what follows
-	if c.rank == leader {
-		theirs, err = lead(append([]int64{most[0], -most[1]}, c.w.namesOf(c.group.procs)...))
-		if err == nil && len(theirs) < 2 {
-			err = fmt.Errorf("the other side's proposal has %d numbers, not 2 and its processes", len(theirs))
+// meet makes an intercommunicator of a group, which is the circle, and another. The
+// leader says how it reaches the other's. All steps are of the same making.
+func (o *circle) meet(op string, leader int, g *Group, reach func() (*circle, error)) (*Comm, error) {
+	w := o.w
+	w.reap()
+	var far *circle
+	var theirs []int64
+	n := 0
+	for found := false; !found; {
+		p := proposal{n: w.contexts.reserve(n), leads: g.Rank() == leader}
+		var err error
+		if far == nil && p.leads {
+			far, p.why = reach()
 		}
-		if err != nil {
-			head[0] = int64(ClassOf(c.wrap(op, -1, err))) // the others say the same
+		if found, err = o.propose(op, leader, g, far, &p); err != nil {
+			w.spoil(p.n)
+			return nil, err
+		}
+		if n, theirs = p.n, p.theirs; !found {
+			w.contexts.release(p.n)
+			n = p.next
+		}
+	}
+	d, err := w.between(op, engine.Context(n)*contextsPerComm, g, theirs)
+	if err != nil {
+		w.contexts.release(n)
+	}
+	return d, err
+}
+
+// between makes the intercommunicator of a group and one that has been named.
+func (w *World) between(op string, base engine.Context, g *Group, theirs []int64) (*Comm, error) {
+	procs, err := w.procsOf(theirs)
+	if err != nil {
+		return nil, &Error{Op: op, Class: ErrIntern, Peer: -1, Err: err}
+	}
+	remote := g.with(procs)
+	if remote.Intersection(g).Size() > 0 {
+		return nil, fail(op, ErrComm, "a process is on both sides")
+	}
+	d := w.newComm(base, g)
+	d.remote, d.rankOf = remote, newRanks(procs)
+	d.first = slices.Compare(w.namesOf(g.procs), theirs) < 0 // numbers of processes differ between jobs
+	for k := range contextsPerComm {
+		w.eng.OpenContext(d.base+k, append(slices.Clone(g.procs), procs...))
+	}
+	return d, nil
+}
+
+// proposal is one try to agree on a context with the other side.
+type proposal struct {
+	n      int     // which the caller proposes
+	leads  bool    // the caller is the leader
+	why    error   // of the leader, who does not reach the other side
+	next   int     // where to look on
+	theirs []int64 // who the other side are
+}
+
+// propose is one try. It reports whether all of both sides have proposed the same.
+func (o *circle) propose(op string, leader int, g *Group, far *circle, p *proposal) (bool, error) {
+	most := []int64{int64(p.n), -int64(p.n)}
+	if err := o.allreduce(most, opMax); err != nil {
+		return false, err
+	}
+	head := []int64{0, 0, 0, 0} // class of what went wrong, highest proposal, whether all are the same, length of what follows
+	if p.leads {
+		if p.why == nil {
+			p.theirs, p.why = far.trade(append([]int64{most[0], -most[1]}, o.w.namesOf(g.procs)...))
+		}
+		if p.why == nil {
+			p.why = checkProposal(p.theirs)
+		}
+		if _, ends := o.reason(p.why); ends {
+			return false, p.why
+		}
+		if p.why != nil {
+			head[0] = int64(ClassOf(o.w.world.wrap(op, -1, p.why))) // the others say the same
 		} else {
-			head[1], head[2] = max(most[0], theirs[0]), int64(len(theirs))
-			if most[0] != -most[1] || theirs[0] != theirs[1] || theirs[0] != most[0] {
-				head[1] = -head[1]
+			head[1], head[3] = max(most[0], p.theirs[0]), int64(len(p.theirs))
+			if most[0] == -most[1] && p.theirs[0] == p.theirs[1] && p.theirs[0] == most[0] {
+				head[2] = 1
 			}
 		}
 	}
-	if e := c.circle().share(head, leader); err == nil && e != nil {
-		err = c.wrap(op, -1, e)
+	if err := o.share(head, leader); err != nil {
+		return false, err
 	}
-	if err == nil && head[0] != 0 {
-		err = fail(op, Class(head[0]), "the leader did not reach the other side")
+	if p.why != nil {
+		return false, p.why
 	}
-	if err == nil {
-		if c.rank != leader {
-			theirs = make([]int64, head[2])
-		}
-		if e := c.circle().share(theirs, leader); e != nil {
-			err = c.wrap(op, -1, e)
-		}
+	if head[0] != 0 {
+		return false, fail(op, Class(head[0]), "the leader did not reach the other side")
 	}
-	if err != nil || head[1] < 0 || int(head[1]) != mine {
-		c.w.contexts.release(mine)
+	if !p.leads {
+		p.theirs = make([]int64, head[3])
 	}
-	if err != nil {
-		return 0, nil, err
+	if err := o.share(p.theirs, leader); err != nil {
+		return false, err
 	}
-	return int(head[1]), theirs[2:], nil
+	p.next, p.theirs = int(head[1]), p.theirs[2:]
+	return head[2] == 1, nil
 }
 
-// trade exchanges any number of numbers with one process, which does the same.
-func (w *World) trade(ctx engine.Context, with engine.Proc, mine []int64, tag int32) ([]int64, error) {
-	id, err := w.eng.Isend(&engine.SendArgs{To: with, Context: ctx, Tag: tag, Data: bytesOf(mine)})
-	if err != nil {
-		return nil, err
+// checkProposal looks at what the other side's leader has sent.
+func checkProposal(theirs []int64) error {
+	if len(theirs) < 2 {
+		return fmt.Errorf("the other side's proposal has %d numbers, not 2 and its processes", len(theirs))
 	}
-	msg, st, err := w.eng.Mprobe(with, ctx, tag)
-	if err != nil {
-		w.eng.Free(id)
-		return nil, err
+	if n := theirs[0]; n < 0 || n >= int64(engine.MaxContexts/contextsPerComm) {
+		return fmt.Errorf("the other side proposes communicator %d, of at most %d", n, engine.MaxContexts/contextsPerComm)
 	}
-	theirs := make([]int64, st.Bytes/8)
-	in, err := w.eng.Imrecv(msg, &engine.RecvArgs{Buf: bytesOf(theirs), Swap: swapInt64})
-	if err == nil {
-		_, err = w.eng.Wait(in)
-	}
-	_, e := w.eng.Wait(id)
-	if err = errors.Join(err, e); err != nil {
-		return nil, err
-	}
-	return theirs, nil
+	return nil
 }
 
 // Merge makes one ordinary communicator of both sides of an intercommunicator;
@@ -156,98 +171,80 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	if high {
 		sign = 1
 	}
-	theirs, err := c.tellAcross([]int64{sign})
+	o := c.making()
+	d, err := c.merge(o, sign)
+	d, err = o.made(d, err)
+	return d, c.wrap(op, -1, err)
+}
+
+func (c *Comm) merge(o *circle, sign int64) (*Comm, error) {
+	theirs, err := c.tellAcross(o, []int64{sign})
 	if err != nil {
-		return nil, c.wrap(op, -1, err)
+		return nil, err
 	}
 	if len(theirs) != 1 {
-		return nil, fail(op, ErrOther, "the other side says %d numbers of its order, not 1", len(theirs))
+		return nil, fail("Merge", ErrOther, "the other side says %d numbers of its order, not 1", len(theirs))
 	}
 	first := c.first
 	if theirs[0] != sign {
-		first = !high
+		first = sign == 0
 	}
 	a, b := c.group.procs, c.remote.procs
 	if !first {
 		a, b = b, a
 	}
 	both := c.group.with(append(slices.Clone(a), b...))
-	o := &circle{w: c.w, procs: both.procs, topo: c.w.topology(both), ctx: c.base + ctxInternal, tag: c.nextTag()}
-	base, err := o.newContext()
-	if err != nil {
-		return nil, c.wrap(op, -1, err)
-	}
-	return c.w.newComm(base, both), nil
+	return o.part(both.procs, c.w.topology(both)).newComm(both)
 }
 
 // tellAcross gives the other side numbers that all of ours know, and returns
 // what it told, any number of them.
-func (c *Comm) tellAcross(ours []int64) ([]int64, error) {
-	tag := c.nextTag()
-	size := []int64{0}
-	var theirs []int64
-	var err error
+func (c *Comm) tellAcross(o *circle, ours []int64) (theirs []int64, err error) {
+	side, size := c.side(o), []int64{0}
 	if c.rank == 0 {
-		if theirs, err = c.w.trade(c.base+ctxInternal, c.remote.procs[0], ours, tag); err == nil {
-			size[0] = int64(len(theirs))
-		} else {
-			size[0] = -1
+		if theirs, err = o.leaders(c.remote.procs[0]).trade(ours); err != nil {
+			return nil, err
 		}
+		size[0] = int64(len(theirs))
 	}
-	if e := c.circle().share(size, 0); err == nil {
-		err = e
-	}
-	if err == nil && size[0] < 0 {
-		err = engine.ErrClosed
-	}
-	if err != nil {
+	if err := side.share(size, 0); err != nil {
 		return nil, err
 	}
 	if c.rank != 0 {
 		theirs = make([]int64, size[0])
 	}
-	return theirs, c.circle().share(theirs, 0)
+	return theirs, side.share(theirs, 0)
 }
 
-// dupInter is Dup of an intercommunicator: its sides agree through their leaders.
-func (c *Comm) dupInter() (*Comm, error) { return c.across("Dup", c.local, c.remote.procs[0]) }
+// leaders is this process and one of the other side, in the making of an
+// intercommunicator from another.
+func (o *circle) leaders(other engine.Proc) *circle { return o.pair(other, o.ctx, o.tag) }
 
-// across makes an intercommunicator of a part of our side, whose rank 0 leads,
-// and a part of the other, led by the process given. Both sides call it as their
-// next operation on c.
-func (c *Comm) across(op string, part *Comm, leader engine.Proc) (*Comm, error) {
-	tag := c.nextTag()
-	return part.meet(op, 0, func(mine []int64) ([]int64, error) {
-		return c.w.trade(c.base+ctxInternal, leader, mine, tag)
-	})
+// dupInter is Dup of an intercommunicator: its sides agree through their leaders.
+func (c *Comm) dupInter(o *circle) (*Comm, error) {
+	return c.side(o).meet("Dup", 0, c.group, func() (*circle, error) { return o.leaders(c.remote.procs[0]), nil })
 }
 
 // splitInter is Split of an intercommunicator: those of a color on one side are
 // joined with those of the same color on the other; nil where there are none.
-func (c *Comm) splitInter(color, key int) (*Comm, error) {
-	ours, err := c.circle().allgather([]int64{int64(color), int64(key)})
+func (c *Comm) splitInter(o *circle, op string, color, key int) (*Comm, error) {
+	ours, err := c.side(o).allgather([]int64{int64(color), int64(key)})
 	if err != nil {
-		return nil, c.wrap("Split", -1, err)
+		return nil, err
 	}
-	theirs, err := c.tellAcross(ours)
+	theirs, err := c.tellAcross(o, ours)
 	if err != nil {
-		return nil, c.wrap("Split", -1, err)
+		return nil, err
 	}
-	part, err := c.local.split(color, key)
-	if err != nil {
-		return nil, c.wrap("Split", -1, err)
-	}
-	if part == nil {
-		c.nextTag() // as across does
+	if color == Undefined {
 		return nil, nil
 	}
-	defer part.release()
+	part := c.group.with(chosen(c.group.procs, ours, color))
 	remote := chosen(c.remote.procs, theirs, color)
 	if len(remote) == 0 {
-		c.nextTag()
 		return nil, nil
 	}
-	return c.across("Split", part, remote[0])
+	return o.part(part.procs, c.w.topology(part)).meet(op, 0, part, func() (*circle, error) { return o.leaders(remote[0]), nil })
 }
 
 // createInter is Create of an intercommunicator: g is of the caller's side, and
@@ -257,5 +254,5 @@ func (c *Comm) createInter(g *Group) (*Comm, error) {
 	if r := g.Rank(); r != Undefined {
 		color, key = 0, r
 	}
-	return c.splitInter(color, key)
+	return c.split("Create", color, key)
 }

@@ -30,6 +30,7 @@ type run struct {
 	pending  int         // messages that the round waits for, and one while they are being posted
 	later    []int32     // messages that later rounds wait for; nil: none
 	messages []engine.ID // sends and receives that have been begun
+	source   engine.Proc // of the message that has ended last
 	err      error
 	ended    bool
 	next     *run // of the operations under way
@@ -100,11 +101,12 @@ func (r *run) advance(op *engine.Op) {
 
 // stepped is called by the engine when a message has ended that the round at
 // hand waits for.
-func (r *run) stepped(op *engine.Op, _ engine.Status, err error) {
+func (r *run) stepped(op *engine.Op, st engine.Status, err error) {
 	if r.ended {
 		return
 	}
 	r.pending--
+	r.source = st.Source
 	r.noted(op, err)
 }
 

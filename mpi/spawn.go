@@ -120,45 +120,82 @@ func (c *Comm) Accept(port string, root int) (*Comm, error) {
 	if err := c.intraRoot(op, root); err != nil {
 		return nil, err
 	}
-	var peer engine.Proc
-	var tag int32
-	return c.meet(op, root, func(mine []int64) ([]int64, error) {
-		if tag == 0 {
-			var err error
-			if peer, tag, err = c.w.answer(op, port); err != nil {
-				return nil, err
-			}
-		}
-		return c.w.trade(ctxMeeting, peer, mine, tag)
-	})
+	o := c.making()
+	d, err := c.accept(o, op, port, root)
+	d, err = o.made(d, err)
+	return d, c.wrap(op, -1, err)
 }
 
-// answer waits for a call at a port, and returns who it is and the tag to talk to
-// it by.
-func (w *World) answer(op, port string) (engine.Proc, int32, error) {
+func (c *Comm) accept(o *circle, op, port string, root int) (*Comm, error) {
+	return o.meet(op, root, c.group, func() (*circle, error) { return o.answer(op, port) })
+}
+
+// A call at a port is two messages: the number of the call and how long the other is,
+// with the tag of the port; and who calls, with a tag of the call's own, by which the
+// two leaders talk from then on.
+const (
+	callNumber = iota
+	callSize
+	callNumbers
+)
+
+// answer waits for a call at a port, and returns how to talk to who calls.
+func (o *circle) answer(op, port string) (*circle, error) {
+	w := o.w
 	at, _, err := parsePort(port)
 	w.spawning.mu.Lock()
 	open := w.spawning.ports[at]
 	w.spawning.mu.Unlock()
 	if err != nil || !open {
-		return 0, 0, fail(op, ErrPort, "%.40q is no open port of this process", port)
+		return nil, fail(op, ErrPort, "%.40q is no open port of this process", port)
 	}
-	msg, st, err := w.eng.Mprobe(engine.AnyProc, ctxMeeting, at)
+	call := make([]int64, callNumbers)
+	from, err := o.pair(engine.AnyProc, ctxMeeting, at).receive(call)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
-	call := make([]int64, st.Bytes/8)
-	if _, err := w.eng.Mrecv(msg, &engine.RecvArgs{Buf: bytesOf(call), Swap: swapInt64}); err != nil {
-		return 0, 0, err
-	}
-	if len(call) < 2 || call[0] < 0 || call[0] >= callTag {
-		return 0, 0, fail(op, ErrPort, "a call of %d numbers is none", len(call))
-	}
-	procs, err := w.procsOf(call[1:])
+	far, err := o.called(from, call)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
-	return procs[0], callTag | int32(call[0]), nil
+	o.whole.far = far
+	names := make([]int64, call[callSize])
+	if _, err := far.receive(names); err != nil {
+		return nil, err
+	}
+	_, err = w.procsOf(names) // which makes the process known by its record
+	return far, err
+}
+
+// called is this process and one that has called at a port.
+func (o *circle) called(from engine.Proc, call []int64) (*circle, error) {
+	n, size := call[callNumber], call[callSize]
+	if n < 0 || n >= callTag || size < 1 || size > mostRecord {
+		return nil, fail("Accept", ErrPort, "a call of numbers %d and %d is none", n, size)
+	}
+	return o.pair(from, ctxMeeting, callTag|int32(n)), nil
+}
+
+// refuse has the next who calls at a port of ours fail: nobody will answer.
+func (o *circle) refuse(port string) {
+	at, _, err := parsePort(port)
+	if err != nil {
+		return
+	}
+	call := make([]int64, callNumbers)
+	o.w.eng.Do(func(op *engine.Op) {
+		_, _ = op.Irecv(&engine.RecvArgs{ // fails in an engine that is closed
+			From: engine.AnyProc, Context: ctxMeeting, Tag: at, Buf: bytesOf(call), Swap: swapInt64,
+			Done: func(op *engine.Op, st engine.Status, err error) {
+				if err != nil {
+					return
+				}
+				if far, err := o.called(st.Source, call); err == nil {
+					far.tellAll(op, errFarDeath{})
+				}
+			},
+		})
+	})
 }
 
 // Connect makes an intercommunicator with the processes that Accept at a port. It
@@ -168,39 +205,37 @@ func (c *Comm) Connect(port string, root int) (*Comm, error) {
 	if err := c.intraRoot(op, root); err != nil {
 		return nil, err
 	}
-	var peer engine.Proc
-	var tag int32
-	d, err := c.meet(op, root, func(mine []int64) ([]int64, error) {
-		if tag == 0 {
-			var err error
-			if peer, tag, err = c.w.call(op, port); err != nil {
-				return nil, err
-			}
-		}
-		return c.w.trade(ctxMeeting, peer, mine, tag)
-	})
-	if errors.Is(err, ErrProcFailed) {
+	o := c.making()
+	d, err := o.meet(op, root, c.group, func() (*circle, error) { return o.call(op, port) })
+	d, err = o.made(d, err)
+	if err = c.wrap(op, -1, err); errors.Is(err, ErrProcFailed) {
 		return nil, &Error{Op: op, Class: ErrPort, Peer: -1, Err: err}
 	}
 	return d, err
 }
 
-// call says at a port that we are there.
-func (w *World) call(op, port string) (engine.Proc, int32, error) {
+// call says at a port that we are there, and returns how to talk to who answers.
+func (o *circle) call(op, port string) (*circle, error) {
+	w := o.w
 	at, rec, err := parsePort(port)
 	if err != nil {
-		return 0, 0, &Error{Op: op, Class: ErrPort, Peer: -1, Err: err}
+		return nil, &Error{Op: op, Class: ErrPort, Peer: -1, Err: err}
 	}
 	procs, err := w.procsOf(packText(rec))
 	if err != nil {
-		return 0, 0, &Error{Op: op, Class: ErrPort, Peer: -1, Err: err}
+		return nil, &Error{Op: op, Class: ErrPort, Peer: -1, Err: err}
 	}
 	w.spawning.mu.Lock()
 	n := w.spawning.calls
 	w.spawning.calls = (n + 1) % callTag
 	w.spawning.mu.Unlock()
-	call := append([]int64{int64(n)}, w.namesOf([]engine.Proc{engine.Proc(w.launcher.Rank())})...)
-	return procs[0], callTag | n, w.eng.Send(&engine.SendArgs{To: procs[0], Context: ctxMeeting, Tag: at, Data: bytesOf(call)})
+	names := w.namesOf([]engine.Proc{engine.Proc(w.launcher.Rank())})
+	far := o.pair(procs[0], ctxMeeting, callTag|n)
+	o.whole.far = far
+	if err := o.pair(procs[0], ctxMeeting, at).send([]int64{int64(n), int64(len(names))}); err != nil {
+		return nil, err
+	}
+	return far, far.send(names)
 }
 
 // intraRoot looks at a root of an ordinary communicator.
@@ -239,20 +274,27 @@ func (c *Comm) Spawn(root int, programs ...Program) (*Comm, error) {
 			started[0] = 0
 		}
 	}
-	if err := c.circle().share(started, root); err != nil {
-		return nil, c.wrap(op, -1, err)
+	o := c.making()
+	err := o.share(started, root)
+	switch {
+	case err != nil:
+	case why != nil:
+		err = &Error{Op: op, Class: ErrSpawn, Peer: -1, Err: why}
+	case started[0] == 0:
+		err = fail(op, ErrSpawn, "the root could not start it")
 	}
-	if started[0] == 0 {
-		if why == nil {
-			why = errors.New("the root could not start it")
-		}
-		return nil, &Error{Op: op, Class: ErrSpawn, Peer: -1, Err: why}
+	var d *Comm
+	if err == nil {
+		d, err = c.accept(o, op, port, root)
 	}
-	d, err := c.Accept(port, root)
-	if c.rank == root {
+	d, err = o.made(d, err)
+	if port != "" && why == nil {
 		_ = c.w.ClosePort(port) // was opened for this
+		if err != nil && o.far == nil {
+			o.refuse(port)
+		}
 	}
-	return d, err
+	return d, c.wrap(op, -1, err)
 }
 
 // startJob asks the launcher for a job that will connect to the port returned.

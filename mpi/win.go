@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"unsafe"
@@ -44,7 +45,7 @@ type window struct {
 // NewWin makes a window of a slice of each member; the slices may differ in
 // length. It is collective. The slice belongs to the window until Free.
 func NewWin[T Scalar](c *Comm, mem []T) (*Win[T], error) {
-	w, err := newWindow(c, bytesOf(mem), kindOf[T](), len(mem))
+	w, err := newWindow(c, bytesOf(mem), kindOf[T]())
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func AllocateWin[T Scalar](c *Comm, n int) (*Win[T], error) {
 	return NewWin(c, make([]T, n))
 }
 
-func newWindow(c *Comm, mem []byte, kind datatype.Kind, n int) (*window, error) {
+func newWindow(c *Comm, mem []byte, kind datatype.Kind) (*window, error) {
 	const op = "NewWin"
 	if err := c.usable(op); err != nil {
 		return nil, err
@@ -67,24 +68,36 @@ func newWindow(c *Comm, mem []byte, kind datatype.Kind, n int) (*window, error) 
 	if c.Inter() {
 		return nil, fail(op, ErrComm, "this is an intercommunicator")
 	}
-	own, err := c.dup()
-	if err != nil {
-		return nil, err
-	}
-	w := &window{c: own, mem: mem, kind: kind, size: kind.Size(), targets: make([]epoch, c.Size())}
-	w.lens = make([]int64, 2*c.Size())
-	if w.lens, err = own.circle().allgather([]int64{int64(n), int64(kind)}); err != nil {
+	w := &window{mem: mem, kind: kind, size: kind.Size(), targets: make([]epoch, c.Size())}
+	o := c.making()
+	own, err := w.open(c, o)
+	if w.c, err = o.made(own, err); err != nil {
 		return nil, c.wrap(op, -1, err)
 	}
+	return w, nil
+}
+
+// open makes the window's communicator, and returns when accesses may come.
+func (w *window) open(c *Comm, o *circle) (own *Comm, err error) {
+	if w.lens, err = o.allgather([]int64{int64(w.length()), int64(w.kind)}); err != nil {
+		return nil, err
+	}
 	for r := range c.Size() {
-		if w.lens[2*r+1] != int64(kind) {
-			own.release()
-			return nil, fail(op, ErrType, "rank %d has elements of another type", r)
+		if w.lens[2*r+1] != int64(w.kind) {
+			return nil, fail("NewWin", ErrType, "rank %d has elements of another type", r)
 		}
 	}
+	if own, err = o.newComm(c.group); err != nil {
+		return nil, err
+	}
+	own.ctx, own.info = c.ctx, c.Info()
+	w.c = own
 	own.win.Store(w)
-	return w, own.circle().allreduce([]int64{0}, opMax) // accesses may come now
+	return own, o.allreduce([]int64{0}, opMax)
 }
+
+// length is how many elements the caller's part has.
+func (w *window) length() int { return len(w.mem) / w.size }
 
 // Memory returns the caller's part of the window.
 func (w *Win[T]) Memory() []T { return w.mem }
@@ -95,10 +108,11 @@ func (w *window) Len(rank int) int { return int(w.lens[2*rank]) }
 // Group returns the members.
 func (w *window) Group() *Group { return w.c.group }
 
-// Free ends the use of a window; it is collective, and no epoch may be open.
+// Free ends the use of a window; it is collective, and no epoch may be open. When a
+// member has died it fails with ErrProcFailed, and the window is freed nevertheless.
 func (w *window) Free() error {
 	const op = "Win.Free"
-	if err := w.usable(op); err != nil {
+	if err := w.usable(op); err != nil && !errors.Is(err, ErrRevoked) { // whose making others have given up
 		return err
 	}
 	w.mu.Lock()
@@ -110,13 +124,14 @@ func (w *window) Free() error {
 	if err := w.attrs.clear(op); err != nil {
 		return err
 	}
-	if err := Barrier(w.c); err != nil {
+	err := Barrier(w.c)
+	if err != nil && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrRevoked) {
 		return err
 	}
 	w.mu.Lock()
 	w.freed = true
 	w.mu.Unlock()
-	return w.c.Free()
+	return errors.Join(err, w.c.Free())
 }
 
 func (w *window) usable(op string) error {

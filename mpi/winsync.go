@@ -44,16 +44,15 @@ func (w *window) allows(target int) bool {
 
 // Fence ends the epoch that the last Fence began, if one did: all accesses of all
 // members have been done when it returns. It begins the next one. It is
-// collective.
+// collective. Where a member has died it fails, at all who cannot know that the
+// others have come, and begins none.
 func (w *window) Fence() error {
 	const op = "Fence"
 	if err := w.usable(op); err != nil {
 		return err
 	}
-	if err := w.flushAll(op); err != nil {
-		return err
-	}
-	if err := Barrier(w.c); err != nil {
+	err := w.flushAll(op)
+	if err := errors.Join(err, Barrier(w.c)); err != nil { // the others wait for us whatever was lost
 		return err
 	}
 	w.mu.Lock()
@@ -259,10 +258,8 @@ func (w *window) Complete() error {
 	if ranks == nil {
 		return fail(op, ErrRMASync, "Start was not called")
 	}
-	if err := w.flushAll(op); err != nil {
-		return err
-	}
-	return w.tellEach(op, ranks, rmaDone)
+	err := w.flushAll(op)
+	return errors.Join(err, w.tellEach(op, ranks, rmaDone)) // the living wait for it whatever was lost
 }
 
 // Wait waits until all that Post has let in have called Complete.
@@ -338,6 +335,14 @@ func (w *window) exposed(op *engine.Op, from int, kind uint8) {
 	e.waiters = nil
 }
 
+// cannot says why a rank's note will not come, if so.
+func (w *window) cannot(rank int) error {
+	if w.c.revoked.Load() {
+		return engine.ErrRevoked
+	}
+	return w.c.w.eng.Failed(w.c.group.procs[rank])
+}
+
 // awaitEach waits for a note of each rank and takes it.
 func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]int) error {
 	eng := w.c.w.eng
@@ -355,7 +360,7 @@ func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]in
 			w.mu.Unlock()
 			if there {
 				eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{}, nil) })
-			} else if err := eng.Failed(w.c.group.procs[r]); err != nil {
+			} else if err := w.cannot(r); err != nil {
 				eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{}, err) })
 			}
 			if _, err := eng.Wait(id); err != nil {

@@ -273,9 +273,11 @@ func (w *World) processDied(p engine.Proc, err error) {
 	}
 	w.comms.mu.Unlock()
 	w.eng.Do(func(op *engine.Op) {
+		dead := engine.ErrProcFailed{Proc: p, Err: err}
 		for _, win := range wins {
-			win.lost(op, win.c.rankOf.of(p), engine.ErrProcFailed{Proc: p, Err: err})
+			win.lost(op, win.c.rankOf.of(p), dead)
 		}
+		w.mournMakings(op, dead)
 	})
 }
 
