@@ -55,6 +55,7 @@ type circle struct {
 
 	// Of a step in making a communicator (making.go); nil otherwise.
 	whole *circle // all whom it concerns
+	of    *comm   // of the whole: which it is an operation of
 	far   *circle // of the whole: this leader and another's
 }
 
@@ -350,7 +351,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 		ranks[i] = c.rankOf.of(p)
 	}
 	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), ctx: c.base + ctxInternal, tag: c.tagOf(ofGroup, tag, ranks)}
-	o.whole = o
+	o.whole, o.of = o, c.comm
 	d, err := o.newComm(g)
 	d, err = o.made(d, err)
 	return d, c.wrap("CreateGroup", -1, err)

@@ -106,6 +106,7 @@ func (c *comm) revokeHeld(op *engine.Op) {
 	for k := range ctxRecovery {
 		op.Revoke(c.base+k, engine.ErrRevoked)
 	}
+	c.w.revokeMakings(op, c)
 	if win := c.win.Load(); win != nil {
 		for r := range win.targets {
 			win.lost(op, r, engine.ErrRevoked)

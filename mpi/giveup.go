@@ -62,7 +62,7 @@ func (r *run) enter(op *engine.Op) {
 	all.first = r
 	err := r.o.w.toldOf(r.o)
 	if err == nil && r.o.whole != nil {
-		err = r.o.someDead(op)
+		err = r.o.hopeless(op)
 	}
 	if err != nil {
 		r.giveUp(op, err)

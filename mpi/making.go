@@ -26,7 +26,7 @@ import (
 func (c *comm) making() *circle {
 	o := c.everybody(c.nextTag())
 	o.ctx = c.base + ctxInternal
-	o.whole = o
+	o.whole, o.of = o, c
 	return o
 }
 
@@ -165,9 +165,24 @@ func (w *World) mournMakings(op *engine.Op, dead engine.ErrProcFailed) {
 	}
 }
 
-// someDead says which of those whom a making concerns is known to be dead; nil:
-// none.
-func (o *circle) someDead(op *engine.Op) error {
+// revokeMakings ends the makings under way of a communicator that is revoked: the
+// leader's steps with another are not sent there.
+func (w *World) revokeMakings(op *engine.Op, c *comm) {
+	for r := w.runs.first; r != nil; {
+		next := r.next
+		if r.o.whole != nil && r.o.whole.of == c {
+			r.giveUp(op, engine.ErrRevoked)
+		}
+		r = next
+	}
+}
+
+// hopeless says why a making cannot be done, if so: a member is known to be dead, or
+// the communicator is revoked.
+func (o *circle) hopeless(op *engine.Op) error {
+	if o.whole.of.revoked.Load() {
+		return engine.ErrRevoked
+	}
 	for _, p := range o.whole.procs {
 		if err := op.Failed(p); err != nil {
 			return err

@@ -101,10 +101,18 @@ func (w *window) LockAll() error {
 		asked[r] = w.ask(rmaLock, uint8(LockShared), r)
 	}
 	var errs []error
-	for _, q := range asked {
-		errs = append(errs, w.wrapWait(op, q))
+	var granted []int
+	for r, q := range asked {
+		if err := w.wrapWait(op, q); err != nil {
+			errs = append(errs, err)
+		} else {
+			granted = append(granted, r)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
+		for _, r := range granted { // or nobody gets them any more
+			_ = w.wrapWait(op, w.ask(rmaUnlock, 0, r)) // the error of the locks is enough
+		}
 		return err
 	}
 	w.mu.Lock()
