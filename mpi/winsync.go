@@ -144,13 +144,16 @@ func (w *window) ask(kind, arg uint8, target int) question {
 	eng := w.c.w.eng
 	q := question{id: eng.General(), target: target}
 	eng.Do(func(op *engine.Op) {
-		number := w.expect(target, nil, func(op *engine.Op, err error) { op.Complete(q.id, engine.Status{}, err) })
+		ended := false // after which the number may be another's
+		number := w.expect(target, nil, func(op *engine.Op, err error) {
+			ended = true
+			op.Complete(q.id, engine.Status{}, err)
+		})
 		h := winHeader{base: uint32(w.c.base), kind: kind, op: arg, number: number}
 		hdr := h.encode()
 		q.err = op.Post(w.c.group.procs[target], amWindow, &hdr, nil, func(op *engine.Op, err error) {
-			if err != nil {
-				w.take(number)
-				op.Complete(q.id, engine.Status{}, err)
+			if err != nil && !ended {
+				w.take(number).done(op, err)
 			}
 		})
 		if q.err != nil {
@@ -340,7 +343,7 @@ func (w *window) cannot(rank int) error {
 	if w.c.revoked.Load() {
 		return engine.ErrRevoked
 	}
-	return w.c.w.eng.Failed(w.c.group.procs[rank])
+	return w.c.w.eng.Gone(w.c.group.procs[rank])
 }
 
 // awaitEach waits for a note of each rank and takes it.

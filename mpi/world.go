@@ -93,7 +93,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	}
 	cfg := engine.Config{
 		Self: engine.Proc(l.Rank()), Size: l.Size(), Job: []byte(l.JobID()), Resolve: w.resolve, Dial: o.dial, Listen: o.listen, Addresses: o.addresses,
-		OnFailure: w.processDied, SharedMemory: !o.noShared, EagerLimit: o.eagerLimit, Links: o.links, Log: o.log,
+		OnFailure: w.processDied, OnLeave: w.processGone, SharedMemory: !o.noShared, EagerLimit: o.eagerLimit, Links: o.links, Log: o.log,
 	}
 	if l.Size() == 1 { // nobody has to find the same name, and all who run alone have it
 		cfg.Job = []byte(rand.Text())
@@ -264,21 +264,27 @@ func (w *World) notice(n pmi.Notice) {
 
 // processDied is told by the engine.
 func (w *World) processDied(p engine.Proc, err error) {
+	w.eng.Do(func(op *engine.Op) {
+		dead := engine.ErrProcFailed{Proc: p, Err: err}
+		w.processGone(op, dead)
+		w.mournMakings(op, dead)
+	})
+}
+
+// processGone ends what windows wait for that a process was to say, which has died
+// or has finalized.
+func (w *World) processGone(op *engine.Op, gone engine.ErrProcFailed) {
 	w.comms.mu.Lock()
 	var wins []*window
 	for _, c := range w.comms.list {
-		if win := c.win.Load(); win != nil && c.rankOf.of(p) >= 0 {
+		if win := c.win.Load(); win != nil && c.rankOf.of(gone.Proc) >= 0 {
 			wins = append(wins, win)
 		}
 	}
 	w.comms.mu.Unlock()
-	w.eng.Do(func(op *engine.Op) {
-		dead := engine.ErrProcFailed{Proc: p, Err: err}
-		for _, win := range wins {
-			win.lost(op, win.c.rankOf.of(p), dead)
-		}
-		w.mournMakings(op, dead)
-	})
+	for _, win := range wins {
+		win.lost(op, win.c.rankOf.of(gone.Proc), gone)
+	}
 }
 
 // anyFailed reports whether a process of the job is known to be dead.

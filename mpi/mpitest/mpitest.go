@@ -194,6 +194,9 @@ func (u *universe) rank(r int, server string, spawned bool, body func(*mpi.Comm)
 		opts = append(opts, mpi.WithoutSharedMemory(), u.cfg.network.option(r, site))
 	}
 	w, err := mpi.Init(u.ctx, append(opts, u.cfg.mpi...)...)
+	if spawned && u.cfg.ft && errors.Is(err, mpi.ErrProcFailed) { // those who have spawned it have died, or do without it
+		return nil
+	}
 	if err != nil {
 		return err
 	}

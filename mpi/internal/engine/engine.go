@@ -51,6 +51,9 @@ type Config struct {
 
 	Log       *slog.Logger      // nil: nowhere
 	OnFailure func(Proc, error) // called once for each process that fails, without the engine held; nil: nothing
+	// OnLeave is called, with the engine held, for each process that has left in order
+	// without any message of ours waiting for it; nil: nothing.
+	OnLeave func(*Op, ErrProcFailed)
 }
 
 // Engine is one process's end of all its links. Its methods may be called from

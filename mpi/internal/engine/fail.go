@@ -40,6 +40,18 @@ func (e *Engine) Failed(p Proc) error {
 	return e.failure(p)
 }
 
+// Gone says why a process cannot be talked to any more: it has failed or has left.
+// Nil: it can.
+func (e *Engine) Gone(p Proc) error {
+	e.gate.lock()
+	defer e.leave()
+	pr, err := e.peerOf(p)
+	if err == nil {
+		err = pr.gone()
+	}
+	return err
+}
+
 // fail ends everything that needs a peer.
 func (e *Engine) fail(p *peer, err error) {
 	if p.state == failed {
@@ -264,6 +276,9 @@ func (e *Engine) part(p *peer) {
 	if e.sever(p, ErrProcFailed{p.proc, errGoodbye}) && !e.closed {
 		e.fail(p, errGoodbye)
 		return
+	}
+	if e.cfg.OnLeave != nil && !e.closed {
+		e.cfg.OnLeave(&e.op, ErrProcFailed{p.proc, errGoodbye})
 	}
 	e.wakeProbes()
 	e.change()
