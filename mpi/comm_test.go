@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/meshmpi/meshmpi/mpi"
@@ -336,5 +337,54 @@ func TestPorts(t *testing.T) {
 		sum := make([]int, 1)
 		want1 := []int{5, 1}[c.Rank()/2]
 		return first(mpi.Allreduce(x, []int{c.Rank()}, sum, mpi.Sum), want("of the other half", sum, []int{want1}), x.Disconnect())
+	})
+}
+
+// TestFreedUnderWay: the number of a communicator that was freed is not used again
+// while an operation goes on in it that has nothing posted to be received: the root
+// of a broadcast that nobody takes yet. Another has the number first that is made
+// when it has ended.
+func TestFreedUnderWay(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		const n = 4 << 20 // more than goes ahead of its receive
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			if _, err := mpi.Recv(c, make([]int, 1), 0, 0); err != nil {
+				return err
+			}
+			return first(mpi.Bcast(d, make([]byte, n), 0), d.Free())
+		}
+		number := d.String()
+		r, err := mpi.Ibcast(d, make([]byte, n), 0)
+		if err != nil {
+			return err
+		}
+		if err := d.Free(); err != nil {
+			return err
+		}
+		e, err := c.World().Self().Dup()
+		if err != nil {
+			return err
+		}
+		if got, _, _ := strings.Cut(e.String(), ","); strings.HasPrefix(number, got+",") {
+			return fmt.Errorf("%s is made while a broadcast is under way in %s", e, number)
+		}
+		if err := mpi.Send(c, []int{1}, 1, 0); err != nil {
+			return err
+		}
+		if _, err := r.Wait(); err != nil {
+			return err
+		}
+		f, err := c.World().Self().Dup()
+		if err != nil {
+			return err
+		}
+		if got, _, _ := strings.Cut(f.String(), ","); !strings.HasPrefix(number, got+",") {
+			return fmt.Errorf("%s is made when %s is free again", f, number)
+		}
+		return first(e.Free(), f.Free())
 	})
 }

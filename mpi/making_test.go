@@ -258,3 +258,39 @@ func TestSpawnWithDead(t *testing.T) {
 		return errors.New("it has been answered")
 	}))
 }
+
+// TestWindowFreedEarly: who has failed in a Fence frees the window; another, who has
+// got further, is told when it asks there.
+func TestWindowFreedEarly(t *testing.T) {
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		if err := first(w.Fence(), ready(c, 2)); err != nil {
+			return err
+		}
+		switch c.Rank() {
+		case 2:
+			return crash(c)
+		case 0: // whom 2 would tell that it has come
+			if err := w.FenceEnd(); !errors.Is(err, mpi.ErrProcFailed) {
+				return fmt.Errorf("fence without a member: %v", err)
+			}
+			if err := w.Free(); !errors.Is(err, mpi.ErrProcFailed) {
+				return fmt.Errorf("free without a member: %v", err)
+			}
+			return mpi.Send(c, []int{1}, 1, 3)
+		}
+		if _, err := mpi.Recv(c, make([]int, 1), 0, 3); err != nil {
+			return err
+		}
+		if err := first(w.Put([]int64{1}, 0, 0), w.FlushAll()); !errors.Is(err, mpi.ErrRevoked) {
+			return fmt.Errorf("access to a window that was freed there: %v", err)
+		}
+		if err := w.Free(); !errors.Is(err, mpi.ErrRevoked) {
+			return fmt.Errorf("free of a revoked window: %v", err)
+		}
+		return nil
+	}, mpitest.FaultTolerant(), mpitest.Timeout(20*time.Second))
+}

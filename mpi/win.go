@@ -109,7 +109,8 @@ func (w *window) Len(rank int) int { return int(w.lens[2*rank]) }
 func (w *window) Group() *Group { return w.c.group }
 
 // Free ends the use of a window; it is collective, and no epoch may be open. When a
-// member has died it fails with ErrProcFailed, and the window is freed nevertheless.
+// member has died it fails with ErrProcFailed, and the window is freed nevertheless;
+// those who still use it are told so by ErrRevoked.
 func (w *window) Free() error {
 	const op = "Win.Free"
 	if err := w.usable(op); err != nil && !errors.Is(err, ErrRevoked) { // whose making others have given up
@@ -127,6 +128,9 @@ func (w *window) Free() error {
 	err := Barrier(w.c)
 	if err != nil && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrRevoked) {
 		return err
+	}
+	if err != nil {
+		w.c.revoke() // nobody answers here any more
 	}
 	w.mu.Lock()
 	w.freed = true

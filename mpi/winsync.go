@@ -144,6 +144,10 @@ func (w *window) ask(kind, arg uint8, target int) question {
 	eng := w.c.w.eng
 	q := question{id: eng.General(), target: target}
 	eng.Do(func(op *engine.Op) {
+		if w.c.revoked.Load() { // the target may be without the window
+			op.Complete(q.id, engine.Status{}, engine.ErrRevoked)
+			return
+		}
 		ended := false // after which the number may be another's
 		number := w.expect(target, nil, func(op *engine.Op, err error) {
 			ended = true

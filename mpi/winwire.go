@@ -89,6 +89,9 @@ func (a *accessing) begin(op *engine.Op, src, dst []byte, offset, n int) {
 		piece = n
 	}
 	a.left = 1
+	if a.w.c.revoked.Load() { // the target may be without the window
+		a.err = engine.ErrRevoked
+	}
 	for at := 0; at < n && a.err == nil; at += piece {
 		k := min(piece, n-at)
 		var in, out []byte
