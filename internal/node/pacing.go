@@ -244,10 +244,11 @@ func (p *pacing) changed() {
 	}
 }
 
-// headBytes are what the nodes of a site may together send beyond their shares when
-// they wake in one moment. With what live shares are too much by until a notice has
-// come (package share), it is less than the 64 kB that the queue of a small switch
-// holds.
+// headBytes are what the nodes of a site may together fill of the queue before the link
+// when they wake in one moment. With what live shares are too much by until a notice
+// has come (package share), it is less than the 64 kB that the queue of a small switch
+// holds. Each may send a part of it at the site's rate; meanwhile the link carries as
+// much, so that N parts leave N−1 in the queue.
 const headBytes = 48 << 10
 
 // headroom is what a limit may be exceeded by, with whose rate.
@@ -258,7 +259,7 @@ type headroom struct {
 
 // deepen gives a link its part of headBytes, under live shares.
 func (p *pacing) deepen(was *headroom, whole int64, set func(shaper.Rate, int)) {
-	now := headroom{whole, headBytes / max(p.nodes, 1)}
+	now := headroom{whole, headBytes / max(p.nodes-1, 1)}
 	if p.mode != PaceLive || whole == 0 {
 		now = headroom{}
 	}

@@ -64,11 +64,13 @@
 //	100 Mb/s        2.8 kB      9.4 kB      18.8 kB
 //	400 Mb/s       11.3 kB     37.5 kB      75.0 kB (d = 0.3 ms: 48.8 kB)
 //
-// Besides, who paces may let a node that wakes send its part of some H bytes at the
-// rate of the whole site before its share counts, for messages that are over before
-// anybody can lend. That is a bucket of H/N bytes for each, filled at its rate, so
-// however they wake it adds at most H to the queue in all: with H = 48 kB and
-// d = 1 ms the first column above comes to 57.4 kB, of 64.
+// Besides, who paces may let a node that wakes send some h bytes at the rate of the
+// whole site before its share counts, for messages that are over before anybody can
+// lend. That is a bucket of h bytes for each, filled at its share. If all wake in one
+// instant, N·h bytes come while the link carries h of them, and then as much comes as
+// leaves; nodes that wake one after another add no more. So with h = H/(N−1) at most H
+// bytes are added to the queue, and with H = 48 kB and d = 1 ms the first column above
+// comes to 57.4 kB, of 64.
 //
 // What an excess left in the queue drains because an idle lender keeps back
 // 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow the
