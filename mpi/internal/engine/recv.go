@@ -176,11 +176,8 @@ func (e *Engine) pullSome(r *request) {
 	if err := c.pull.pull(r.remote, r.addr, r.moved, r.buf[r.moved:r.moved+n]); err != nil {
 		e.pulls.remove(r)
 		r.addr = 0
-		if err == errNoPull && r.moved == 0 { // not allowed here after all: have it sent
-			e.control(c, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
-			return
-		}
-		e.end(r, ErrRefused)
+		r.moved = 0 // the sender is to send it, or to say that it does not know it any more; or its death is noticed
+		e.control(c, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
 		return
 	}
 	if r.moved += n; r.moved < r.total {

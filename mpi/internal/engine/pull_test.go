@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+	"testing"
+)
+
+// brokenPull is a puller that fails after so many bytes.
+type brokenPull struct {
+	puller
+	left int
+	err  error
+}
+
+func (b *brokenPull) pull(name, addr uint64, off int, dst []byte) error {
+	if b.left -= len(dst); b.left < 0 {
+		return b.err
+	}
+	return b.puller.pull(name, addr, off, dst)
+}
+
+// breakPull has 1 fail to read the memory of 0.
+func breakPull(t *testing.T, es []*Engine, after int, err error) {
+	t.Helper()
+	send(t, es[0], 1, 9, nil)
+	recv(t, es[1], 0, 9, 0)
+	es[1].Do(func(*Op) {
+		c := es[1].peers[0].conns[0]
+		c.pull = &brokenPull{c.pull, after, err}
+	})
+}
+
+// TestPullFails: what cannot be read from the sender's memory is sent instead, even
+// if some of it was read before.
+func TestPullFails(t *testing.T) {
+	const n = 3 * pullPiece
+	for _, after := range []int{0, pullPiece} {
+		for _, err := range []error{errNoPull, ErrRefused, syscall.EFAULT} {
+			es := newWorld(t, 2)
+			breakPull(t, es, after, err)
+			out := isend(t, es[0], 1, 1, pattern(n, 5))
+			if got, st := recv(t, es[1], 0, 1, n+1); st.Bytes != n || !bytes.Equal(got, pattern(n, 5)) {
+				t.Errorf("%v after %d bytes: other contents", err, after)
+			}
+			wait(t, es[0], out)
+		}
+	}
+}
+
+// TestPullFromDead: a receive whose sender dies while it is being read ends with that
+// death, not as if the sender had given the message up.
+func TestPullFromDead(t *testing.T) {
+	const n = 3 * pullPiece
+	es := newWorld(t, 2)
+	breakPull(t, es, pullPiece, syscall.ESRCH)
+	isend(t, es[0], 1, 1, pattern(n, 5))
+	if _, err := es[1].Probe(0, world, 1); err != nil {
+		t.Fatal(err)
+	}
+	var in ID
+	es[1].Do(func(op *Op) {
+		r, err := es[1].irecv(&RecvArgs{From: 0, Context: world, Tag: 1, Buf: make([]byte, n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = r.id()
+		for es[1].pulls.first != nil {
+			es[1].pullAll()
+		}
+		if r.state != moving {
+			t.Errorf("the receive is in state %d before the death is noticed", r.state)
+		}
+		es[1].fail(es[1].peers[0], errTest)
+	})
+	if _, err := es[1].Wait(in); !errors.As(err, &ErrProcFailed{}) {
+		t.Errorf("got %v, want that the sender has failed", err)
+	}
+	crash(t, es)
+}
