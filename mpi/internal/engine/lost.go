@@ -262,6 +262,9 @@ func (e *Engine) reroute(c *conn) error {
 	}
 	t.many, t.bytes = 0, 0
 	e.list(w)
+	if e.driver != nil && e.driver.asleep {
+		e.bell.ring() // nothing else has it see what was moved: the wire was not tried
+	}
 	return nil
 }
 

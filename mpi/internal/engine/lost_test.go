@@ -203,3 +203,40 @@ func TestLostModel(t *testing.T) {
 		closeAll(t, es)
 	}
 }
+
+// TestRerouteWakes moves a lost link's frames to another while the driver sleeps: it
+// wakes and sends them, nobody else comes by.
+func TestRerouteWakes(t *testing.T) {
+	es, _ := linked(t, 2)
+	id, n := irecv(t, es[0], 1, 7, make([]byte, 1)), 3
+	done := make(chan error, 1)
+	go func() { // the driver of 0
+		_, err := es[0].Wait(id)
+		done <- err
+	}()
+	for asleep := false; !asleep; {
+		es[0].Do(func(*Op) { asleep = es[0].driver != nil && es[0].driver != &es[0].helper && es[0].driver.asleep })
+	}
+	es[0].Do(func(op *Op) {
+		p := es[0].peers[1]
+		c := p.quick[0]
+		for range n { // what waits for the link that is lost
+			f := es[0].newFrame(&header{kind: kindPost, tag: 9}, nil, 0)
+			(&header{kind: kindPost, tag: 9, link: c.index}).encode(&f.hdr)
+			c.out.push(f)
+		}
+		c.broken, c.lost, c.trail.answered = true, true, true
+		es[0].unlist(c)
+		if err := es[0].reroute(c); err != nil {
+			t.Error(err)
+		}
+	})
+	for left := true; left; { // looked at without polling
+		es[0].Do(func(*Op) {
+			w := es[0].peers[1].live() // nil: the other side has seen what it was sent, and wants none of it
+			left = w != nil && w.out.first != nil
+		})
+	}
+	crash(t, es)
+	<-done
+}
