@@ -262,11 +262,17 @@ func (e *Engine) flushAll() bool {
 // happens when the engine is left or polled: callers are in the middle of
 // something.
 func (e *Engine) breakLink(c *conn, err error) {
-	if !c.broken {
+	switch {
+	case !c.broken:
 		c.broken, c.err = true, err
 		e.breaking = append(e.breaking, c)
+	case fatal(err):
+		c.err = err // the link may have others that it could be done without for
 	}
 }
+
+// fatal reports whether an error ends the peer, whatever other links there are.
+func fatal(err error) bool { return errors.Is(err, errViolation) || errors.Is(err, errForgotten) }
 
 // incoming gives a wire's bytes to a link: as much of p as makes whole frames
 // and the beginning of one. It returns how much it took.

@@ -210,7 +210,7 @@ func (e *Engine) broke(c *conn) {
 		return // it was closed on purpose
 	case p.leaving:
 		e.part(p) // it went before our answer came
-	case p.live() != nil && !errors.Is(c.err, errViolation) && !errors.Is(c.err, errForgotten):
+	case p.live() != nil && !fatal(c.err):
 		e.lose(c)
 	case e.closed && p.saidBye:
 		e.part(p) // it went while we were going

@@ -240,3 +240,21 @@ func TestRerouteWakes(t *testing.T) {
 	crash(t, es)
 	<-done
 }
+
+// TestBrokenTwice: a link that breaks and in the same moment has brought what the peer
+// cannot go on after fails the peer, though there are others.
+func TestBrokenTwice(t *testing.T) {
+	for _, first := range []error{errPeerClosed, errForgotten} {
+		es, _ := linked(t, 3)
+		es[0].Do(func(*Op) {
+			c := es[0].peers[1].conns[1]
+			es[0].breakLink(c, first)
+			es[0].breakLink(c, errForgotten)
+			es[0].breakLink(c, errPeerClosed)
+		})
+		if err := es[0].Failed(1); !errors.Is(err, errForgotten) {
+			t.Errorf("%v: the peer is failed with %v, want %v", first, err, errForgotten)
+		}
+		crash(t, es)
+	}
+}
