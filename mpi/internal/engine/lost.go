@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 )
 
 // A peer that is reached by several links outlives the loss of all but the last.
@@ -205,7 +206,11 @@ func (e *Engine) lose(c *conn) {
 	e.unlist(c)
 	c.wire.close()
 	e.cutOff(c)
-	e.log.Warn("link lost: going on with the others", "proc", p.proc, "link", c.index, "err", c.err)
+	level := slog.LevelWarn
+	if c.bye && p.saidBye { // they close one after the other
+		level = slog.LevelDebug
+	}
+	e.log.Log(e.ctx, level, "link lost: going on with the others", "proc", p.proc, "link", c.index, "err", c.err)
 	e.write(p.live(), &header{kind: kindLost, ctx: Context(c.index), seq: c.trail.got}, nil, nil)
 	if c.trail.answered {
 		if err := e.reroute(c); err != nil {

@@ -3,7 +3,9 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -254,6 +256,33 @@ func TestBrokenTwice(t *testing.T) {
 		})
 		if err := es[0].Failed(1); !errors.Is(err, errForgotten) {
 			t.Errorf("%v: the peer is failed with %v, want %v", first, err, errForgotten)
+		}
+		crash(t, es)
+	}
+}
+
+// TestOrderlyLoss: that a peer which has said goodbye closes one link before the other
+// is nothing to warn of.
+func TestOrderlyLoss(t *testing.T) {
+	for _, orderly := range []bool{true, false} {
+		var log bytes.Buffer
+		es, _ := linked(t, 2, func(c *Config) {
+			if c.Self == 0 {
+				c.Log = slog.New(slog.NewTextHandler(&log, nil))
+			}
+		})
+		var warned bool
+		es[0].Do(func(*Op) {
+			p := es[0].peers[1]
+			c := p.conns[1]
+			c.bye, p.saidBye = orderly, orderly
+			es[0].breakLink(c, errPeerClosed)
+			es[0].settle()
+			warned = strings.Contains(log.String(), "link lost")
+			c.bye, p.saidBye = false, false
+		})
+		if warned == orderly {
+			t.Errorf("after goodbye %v: warned %v", orderly, warned)
 		}
 		crash(t, es)
 	}
