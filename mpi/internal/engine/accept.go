@@ -258,10 +258,12 @@ func (p *party) end() {
 
 // consider decides about an offer.
 func (e *Engine) consider(h *hello) (*peer, status) {
-	if e.closed {
-		return nil, gone
-	}
 	c := &card{uid: h.from, arch: h.arch, job: h.job}
+	if e.closed {
+		if p, known := e.procFor(c, h.proc); !known || !p.owed() || e.stopped {
+			return nil, gone
+		}
+	}
 	p, known := e.strangerFor(c, h.proc)
 	switch {
 	case !known:

@@ -18,11 +18,6 @@ func (e *Engine) Close(ctx context.Context) error {
 	var err error
 	if e.started {
 		if err = e.until(ctx, e.drained); err == nil {
-			for _, p := range e.peers {
-				if p.state == up && p.proc != e.self && !p.saidBye {
-					e.sayBye(p)
-				}
-			}
 			err = e.until(ctx, e.parted)
 			if err == nil && e.trunk != nil { // others may still need it as a gateway
 				err = e.until(ctx, e.trunk.Drained)
@@ -79,14 +74,20 @@ func (e *Engine) drained() bool {
 	return true
 }
 
-// parted reports whether no peer is connected any more.
+// parted reports whether no peer is connected any more. It says goodbye to those
+// that are, also if they have only now come to be.
 func (e *Engine) parted() bool {
+	all := true
 	for _, p := range e.peers {
-		if p.state == up && p.proc != e.self {
-			return false
+		if p.state != up || p.proc == e.self {
+			continue
 		}
+		if !p.saidBye {
+			e.sayBye(p)
+		}
+		all = false
 	}
-	return true
+	return all
 }
 
 // stop ends all waiting and closes all links.

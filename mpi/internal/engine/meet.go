@@ -141,7 +141,7 @@ func (e *Engine) meet(c *card, at Proc, w *heapWire) error {
 		return errNotYet{}
 	}
 	switch {
-	case e.closed && (at >= 0 || e.stopped): // it still reaches those it has something for
+	case e.closed && (at >= 0 && !p.owed() || e.stopped): // it still reaches those it has something for
 		return errGoodbye
 	case p.state != unknown && p.state != connecting:
 		return errTaken

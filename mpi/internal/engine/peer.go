@@ -61,6 +61,11 @@ func (e *Engine) peerOf(p Proc) (*peer, error) {
 	return e.peers[p], nil
 }
 
+// owed reports whether something waits for the peer to be connected.
+func (p *peer) owed() bool {
+	return p.state == connecting && (p.blocked.first != nil || p.posts.first != nil)
+}
+
 // gone says why a peer cannot be sent to; nil: it can.
 func (p *peer) gone() error {
 	if p.state == failed || p.state == departed {
