@@ -5,7 +5,7 @@ package engine
 // for themselves, and must not block.
 //
 // Requests begun here cannot be waited for: they are freed when they end, after
-// Done has been called. Their IDs serve Cancel until then.
+// Done has been called. Their IDs serve Abandon until then.
 type Op struct{ e *Engine }
 
 // Do runs f with the engine held.
@@ -36,9 +36,6 @@ func (o *Op) free(r *request, err error) (ID, error) {
 	}
 	return id, nil
 }
-
-// Cancel is Engine.Cancel; requests that have ended are ignored.
-func (o *Op) Cancel(id ID) { _ = o.e.cancel(id) }
 
 // Abandon ends a request that is under way, whose buffer is free then. The other
 // side is told if it asks. Requests that have ended are ignored.
