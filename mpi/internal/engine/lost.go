@@ -41,7 +41,10 @@ type trail struct {
 	owedBytes int
 }
 
-// What a trail keeps, and how often the other end is told what has come.
+// What a trail keeps, and how often the other end is told what has come. Credit keeps
+// messages below that. Active messages have none: more of them may be on their way if
+// what the system buffers and the line holds is more than is kept, and the loss of
+// their link before they have come is the peer's failure then (errForgotten).
 const (
 	keepMost   = 8 << 20 // bytes of copies
 	keepFrames = 1 << 16
