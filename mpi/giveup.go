@@ -3,6 +3,8 @@ package mpi
 import (
 	"encoding/binary"
 	"errors"
+	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
@@ -32,7 +34,9 @@ import (
 type runs struct {
 	first   *run
 	given   map[turn]notice
-	dropped int // notices beyond mostGiven
+	older   map[turn]notice // those before
+	dropped int             // notices beyond mostGiven
+	log     *slog.Logger
 }
 
 // turn is which operation of a context.
@@ -48,9 +52,39 @@ type notice struct {
 }
 
 // mostGiven bounds the notices that are remembered. Programs that see a failure
-// revoke or free the communicator; one that goes on for so many operations without
-// has the rest of them fail for want of what is dropped here, or wait.
+// revoke or free the communicator; if one goes on without, the oldest are forgotten,
+// half of them at a time: they are of operations that have ended here, or else begin
+// so late that they wait for ever.
 const mostGiven = 1 << 14
+
+// remember takes note of an operation that has been given up and does not go on here.
+func (a *runs) remember(at turn, n notice) {
+	if len(a.given) >= mostGiven/2 {
+		if len(a.older) > 0 && a.dropped == 0 && a.log != nil {
+			a.log.Warn("many operations given up by others: the oldest are forgotten", "remembered", mostGiven)
+		}
+		a.dropped += len(a.older)
+		a.older, a.given = a.given, nil
+	}
+	if a.given == nil {
+		a.given = map[turn]notice{}
+	}
+	a.given[at] = n
+}
+
+// recall returns why an operation that is about to begin was given up before; nil: it
+// was not.
+func (a *runs) recall(o *circle) error {
+	for _, m := range []map[turn]notice{a.given, a.older} {
+		if n, ok := m[o.turn()]; ok {
+			delete(m, o.turn())
+			if err := o.concerned(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // enter begins an operation, unless another member has given it up.
 func (r *run) enter(op *engine.Op) {
@@ -90,7 +124,7 @@ func (r *run) giveUp(op *engine.Op, err error) {
 	r.end(op)
 }
 
-// errGivenUp says who has told of a death.
+// errGivenUp says who has given an operation up.
 type errGivenUp struct{ by engine.Proc }
 
 func (e errGivenUp) Error() string { return "another member has given the operation up" }
@@ -187,10 +221,8 @@ func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte)
 // about to be used anew.
 func (w *World) forgive(base engine.Context) {
 	w.eng.Do(func(*engine.Op) {
-		for at := range w.runs.given {
-			if at.ctx >= base && at.ctx < base+contextsPerComm {
-				delete(w.runs.given, at)
-			}
+		for _, m := range []map[turn]notice{w.runs.given, w.runs.older} {
+			maps.DeleteFunc(m, func(at turn, _ notice) bool { return at.ctx >= base && at.ctx < base+contextsPerComm })
 		}
 	})
 }

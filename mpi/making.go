@@ -86,15 +86,12 @@ func (o *circle) made(d *Comm, err error) (*Comm, error) {
 // toldOf takes a notice about an operation that others have given up. The engine is
 // held.
 func (w *World) toldOf(o *circle) error {
-	if len(w.runs.given) == 0 {
+	if len(w.runs.given)+len(w.runs.older) == 0 {
 		return nil
 	}
 	for _, t := range o.turns() {
-		if n, ok := w.runs.given[t.turn()]; ok {
-			if err := t.concerned(n); err != nil {
-				delete(w.runs.given, t.turn())
-				return err
-			}
+		if err := w.runs.recall(t); err != nil {
+			return err
 		}
 	}
 	return nil

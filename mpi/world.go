@@ -106,6 +106,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	}
 	w.eng.Handle(amRevoke, w.revokedByPeer)
 	w.eng.Handle(amGiveUp, w.gaveUp)
+	w.runs.log = o.log
 	w.handleWindows()
 	if err := l.Put(recordKey(l.Rank()), w.ownRecord(o).encode()); err != nil {
 		return err

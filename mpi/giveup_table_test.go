@@ -1,0 +1,35 @@
+package mpi
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/mpi/internal/engine"
+)
+
+// TestNoticesForgotten: notices that nobody takes do not keep later ones from being
+// remembered.
+func TestNoticesForgotten(t *testing.T) {
+	var a runs
+	o := &circle{procs: []engine.Proc{0, 1, 2}}
+	n := notice{from: 1, dead: 2, size: 3}
+	for i := range int32(3*mostGiven + 5) {
+		a.remember(turn{tag: i}, n)
+		if len(a.given)+len(a.older) > mostGiven {
+			t.Fatalf("%d notices are remembered, want at most %d", len(a.given)+len(a.older), mostGiven)
+		}
+	}
+	var dead engine.ErrProcFailed
+	for _, back := range []int32{0, 5, mostGiven/2 - 1} {
+		o.tag = 3*mostGiven + 4 - back
+		if err := a.recall(o); !errors.As(err, &dead) || dead.Proc != 2 {
+			t.Errorf("%d back: got %v, want that 2 has died", back, err)
+		}
+		if err := a.recall(o); err != nil {
+			t.Errorf("%d back: told twice", back)
+		}
+	}
+	if o.tag = 0; a.recall(o) != nil || a.dropped == 0 {
+		t.Errorf("the first is remembered; %d were dropped", a.dropped)
+	}
+}
