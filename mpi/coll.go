@@ -58,7 +58,8 @@ func (c *Comm) launch(op string, r *run) (Request, error) {
 
 // set sets an operation up. Its arguments are looked at now and once more at
 // each start. Its turn among the communicator's operations is taken now, so that
-// ranks may start several in different orders (MPI 4.1 §6.13).
+// ranks may start several in different orders (MPI 4.1 §6.13). Each start has a tag of
+// its own: what one that failed has left behind is none of the next one's business.
 func (c *Comm) set(op string, prepare prepared) (*Persistent, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (c *Comm) set(op string, prepare prepared) (*Persistent, error) {
 	if _, err := prepare(op); err != nil {
 		return nil, err
 	}
-	tag := c.nextTag()
+	nth, starts := c.lasting.Add(1), uint32(0)
 	return &Persistent{begin: func() (Request, error) {
 		if err := c.usable(op); err != nil {
 			return Request{}, err
@@ -75,7 +76,8 @@ func (c *Comm) set(op string, prepare prepared) (*Persistent, error) {
 		if err != nil {
 			return Request{}, err
 		}
-		r.o = c.everybody(tag)
+		starts++
+		r.o = c.everybody(startTag(nth, starts))
 		return c.launch(op, r)
 	}}, nil
 }
@@ -91,3 +93,14 @@ func (c *Comm) prepare(op string, prepare prepared) (*run, error) {
 	r.o = c.everybody(c.nextTag())
 	return r, nil
 }
+
+// startTag is the tag of a start of the n-th persistent operation of a communicator.
+// Tags come again after so many operations, or starts of one, that nothing is left of
+// the first.
+func startTag(nth, start uint32) int32 {
+	const starts = 12 // bits
+	return persistentTag | int32((nth<<starts|start&(1<<starts-1))&(persistentTag-1))
+}
+
+// persistentTag sets the tags of persistent operations apart from those of others.
+const persistentTag = 1 << 30

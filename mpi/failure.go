@@ -32,11 +32,14 @@ func (c *comm) wrap(op string, peer int, err error) error {
 	e := &Error{Op: op, Class: classOf(err), Peer: peer, Err: err}
 	var dead engine.ErrProcFailed
 	var warned engine.ErrProcFailedPending
+	var given errGivenUp
 	switch {
 	case errors.As(err, &dead):
 		e.Peer = c.rankOf.of(dead.Proc)
 	case errors.As(err, &warned):
 		e.Peer = c.rankOf.of(warned.Proc)
+	case errors.As(err, &given):
+		e.Peer = c.rankOf.of(given.by)
 	}
 	e.Peer = max(e.Peer, -1)
 	return e

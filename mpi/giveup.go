@@ -15,7 +15,9 @@ import (
 // messages with it. Others wait for those, who have given up: so whoever gives an
 // operation up because of a death tells all with whom it would have exchanged
 // messages in it, and they give up as well (ULFM: no operation waits for ever when a
-// process has failed; which ranks it fails at may differ).
+// process has failed; which ranks it fails at may differ). The same is done when an
+// operation of the program fails for another reason, such as a message that is longer
+// than its receiver expects: what comes after that would be waited for.
 //
 // Who is told of an operation that it has not begun yet, or that has ended there,
 // remembers that: the operation fails when it begins. What makes communicators
@@ -26,7 +28,7 @@ import (
 //	 0 ctx   uint32  ┐ which operation: the sender's context and tag
 //	 4 tag   uint32  ┘
 //	 8 dead  uint32  the number of who has died, as the sender counts the members; or
-//	                 farDeath, wasRevoked
+//	                 farDeath, wasRevoked, nobodyDied
 //	12 size  uint32  how many members take part
 
 // runs are the operations under way, and those that others have given up. They are
@@ -50,6 +52,9 @@ type notice struct {
 	from       engine.Proc
 	dead, size uint32
 }
+
+// nobodyDied in a notice: the operation has failed for another reason.
+const nobodyDied = 1<<32 - 3
 
 // mostGiven bounds the notices that are remembered. Programs that see a failure
 // revoke or free the communicator; if one goes on without, the oldest are forgotten,
@@ -141,7 +146,9 @@ func (o *circle) concerned(n notice) error {
 		return errFarDeath{n.from}
 	case o.whole != nil && n.dead == wasRevoked:
 		return engine.ErrRevoked
-	case int(n.dead) >= len(o.procs):
+	case n.dead == nobodyDied:
+		return errGivenUp{n.from}
+	case n.dead >= uint32(len(o.procs)):
 		return nil
 	}
 	at := int(n.dead)
@@ -164,21 +171,31 @@ func (o *circle) notice(dead uint32) (hdr [24]byte) {
 	return hdr
 }
 
-// tell has all with whom the operation exchanges messages give it up. In a making
-// more than those are told, by circle.made.
-func (r *run) tell(op *engine.Op) {
+// tell has all with whom the operation exchanges messages give it up. It reports
+// whether they do, or come to it by themselves. How members agree among themselves
+// fails for other reasons than a death only if memory ends, and since its turns may
+// come again nobody is told of that. In a making more than those are told, by
+// circle.made.
+func (r *run) tell(op *engine.Op) bool {
+	o, at := r.o, uint32(nobodyDied)
+	if o.whole != nil {
+		_, will := o.reason(r.err)
+		return will
+	}
 	var dead engine.ErrProcFailed
-	if r.o.whole != nil || !errors.As(r.err, &dead) {
-		return
+	switch {
+	case errors.As(r.err, &dead) && slices.Contains(o.procs, dead.Proc):
+		at = uint32(slices.Index(o.procs, dead.Proc))
+	case errors.Is(r.err, engine.ErrRevoked), errors.Is(r.err, engine.ErrClosed):
+		return true
+	case o.ctx%contextsPerComm != ctxCollective:
+		return false
 	}
-	o := r.o
-	at := slices.Index(o.procs, dead.Proc)
-	if at < 0 {
-		return
-	}
-	hdr := o.notice(uint32(at))
+	hdr := o.notice(at)
 	told := make([]bool, len(o.procs))
-	told[at] = true
+	if at != nobodyDied {
+		told[at] = true
+	}
 	for _, round := range r.sched.Rounds {
 		for i := range round {
 			if s := &round[i]; (s.Kind == coll.SendStep || s.Kind == coll.RecvStep) && !told[s.Peer] {
@@ -187,6 +204,7 @@ func (r *run) tell(op *engine.Op) {
 			}
 		}
 	}
+	return true
 }
 
 // gaveUp is told that another member has given an operation up.

@@ -33,3 +33,21 @@ func TestNoticesForgotten(t *testing.T) {
 		t.Errorf("the first is remembered; %d were dropped", a.dropped)
 	}
 }
+
+// TestStartTags: no two starts of operations that may be under way at the same time
+// have a tag in common, nor with other operations.
+func TestStartTags(t *testing.T) {
+	seen := map[int32]bool{}
+	for nth := uint32(1); nth <= 300; nth++ {
+		for start := uint32(1); start <= 300; start++ {
+			tag := startTag(nth, start)
+			if seen[tag] || tag < persistentTag {
+				t.Fatalf("start %d of operation %d: tag %#x", start, nth, tag)
+			}
+			seen[tag] = true
+		}
+	}
+	if tag := startTag(1<<32-1, 1<<32-1); tag < persistentTag {
+		t.Errorf("the last tag is %#x", tag)
+	}
+}

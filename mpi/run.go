@@ -220,9 +220,10 @@ func (r *run) end(op *engine.Op) {
 		r.o.w.tmps.Put(r.tmp)
 	}
 	if r.err != nil {
-		r.tell(op)
-		for _, id := range r.messages {
-			op.Abandon(id)
+		if r.tell(op) { // otherwise they may wait for what has been announced
+			for _, id := range r.messages {
+				op.Abandon(id)
+			}
 		}
 	} else if r.finish != nil {
 		r.err = r.finish()
