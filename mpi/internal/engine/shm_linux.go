@@ -108,7 +108,7 @@ func (w *sharedWire) plug(c *conn) error {
 	}
 	c.e.fast, c.ring = append(c.e.fast, c), &w.ringWire
 	if len(c.e.fast) >= runtime.NumCPU() {
-		c.e.spins = 0 // who is to answer may be waiting for this very processor
+		c.e.spins, c.e.yields = 0, crowdYields // who is to answer may be waiting for this very processor
 	}
 	return nil
 }

@@ -63,6 +63,13 @@ const (
 	localSpins  = 100 // a poll of shared memory takes some 50 ns
 	socketSpins = 20  // and one of sockets ten times as long
 	manyYields  = 1000
+
+	// crowdYields are those of a process that shares its processor with others of the
+	// job. Linux (EEVDF) puts who yields behind by a time slice each time, and who has
+	// slept not: of processes that have yielded a thousand times, and one that has not,
+	// that one yields to nobody for half a millisecond at a time. Who sleeps soon has
+	// nothing to catch up on, and is woken for what it waits for.
+	crowdYields = 16
 )
 
 func (b *epoll) open() (err error) {
