@@ -103,16 +103,14 @@ func (d *daemon) runShares(ctx context.Context) error {
 func (p *pacing) demand(site string) linkDemand {
 	p.mu.Lock()
 	l := p.links[site]
-	var share int64
-	if l != nil {
-		share = l.fair()
-	}
-	p.mu.Unlock()
 	if l == nil {
+		p.mu.Unlock()
 		return linkDemand{}
 	}
+	share, rate := l.fair(), l.now
+	p.mu.Unlock()
 	d := l.Demand()
-	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last, share: share}
+	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last, share: share, rate: rate}
 }
 
 // received tells them what has come from each node of another site.

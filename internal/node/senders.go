@@ -14,6 +14,7 @@ type linkDemand struct {
 	last    time.Time // when something was last sent or queued
 	weight  int       // flows or jobs that send; 0 counts as 1
 	share   int64     // this node's equal share, bits per second; 0: not known
+	rate    int64     // what it may send now; 0: not known
 }
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
@@ -25,7 +26,8 @@ type linkDemand struct {
 const (
 	backlog     = 2 * 1500              // bytes that wait in a link that could send more than it may
 	hungryAfter = 20 * time.Millisecond // with a backlog, or at once where its share takes so long for it
-	hungryLate  = 80 * time.Millisecond // the same, after what was not worth while again and again
+	hungryBusy  = 40 * time.Millisecond // the same, after nobody had anything to lend
+	hungryLate  = 80 * time.Millisecond // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
 	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
@@ -43,6 +45,7 @@ type sender struct {
 
 	began    time.Time     // since when it wants more than its share; zero: it does not
 	base     int64         // what had been sent then
+	lent     bool          // it has had more since
 	patience time.Duration // hungryAfter, or more; 0 is hungryAfter
 }
 
@@ -71,10 +74,11 @@ func (s *sender) see(now time.Time, d linkDemand) int64 {
 	}
 	if !s.full.IsZero() && (now.Sub(s.full) >= s.patience || d.lasts(s.patience)) {
 		if s.began.IsZero() {
-			s.began, s.base = now, d.sent
+			s.began, s.base, s.lent = now, d.sent, false
 		}
 		s.last = now
 	}
+	s.lent = s.lent || d.rate > d.share
 	if !s.last.IsZero() && now.Sub(s.last) < sentFor {
 		return unbounded
 	}
@@ -95,10 +99,13 @@ func (s *sender) enough(d linkDemand) {
 	}
 	more := d.sent - s.base - int64(float64(d.share)/8*d.last.Sub(s.began).Seconds())
 	s.began = time.Time{}
-	if d.share > 0 && more < worthWhile {
-		s.patience = min(2*s.patience, hungryLate)
-	} else {
+	switch {
+	case d.share == 0, more >= worthWhile:
 		s.patience = hungryAfter
+	case s.lent:
+		s.patience = min(2*s.patience, hungryLate)
+	default:
+		s.patience = max(s.patience, min(2*s.patience, hungryBusy))
 	}
 }
 

@@ -276,7 +276,10 @@ func TestPatience(t *testing.T) {
 		waited = -1
 		for ms := range length + 20 {
 			now = now.Add(time.Millisecond)
-			d := linkDemand{sent: sent, last: now, waiting: 9000, share: share}
+			d := linkDemand{sent: sent, last: now, waiting: 9000, share: share, rate: share}
+			if waited >= 0 && rate > 0 {
+				d.rate += 1
+			}
 			if ms >= length {
 				d.waiting, d.last = 0, now.Add(time.Duration(length-1-ms)*time.Millisecond)
 			}
@@ -298,7 +301,7 @@ func TestPatience(t *testing.T) {
 		length int
 		more   int64 // bytes each ms, borrowed
 		waits  int   // -1: as long as it lasts
-	}{{25, 1000, 20}, {25, 1000, -1}, {45, 1000, 40}, {85, 1000, 80}, {85, 1000, 80}, {200, 9000, 80}, {60, 9000, 20}} {
+	}{{30, 0, 20}, {30, 0, -1}, {50, 0, 40}, {60, 9000, 40}, {25, 1000, 20}, {25, 1000, -1}, {45, 1000, 40}, {85, 1000, 80}, {85, 1000, 80}, {200, 9000, 80}, {60, 9000, 20}} {
 		if got := burst(step.length, step.more); got != step.waits {
 			t.Errorf("burst %d: it wants more after %d ms, want %d", i, got, step.waits)
 		}

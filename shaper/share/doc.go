@@ -34,6 +34,10 @@
 // after the lender heard the request, and clocks need not agree. Notices out of
 // order are ignored: each states everything between two nodes.
 //
+// A pool that is no narrower than the uplink, as where each site declares one line and
+// no more, is implied by that: who sends there borrows of the uplink alone and has as
+// much in the pool. It still lends of it to those whom a receiver holds to less.
+//
 // # Why the sum is at most B
 //
 // For a lender i let own be what it keeps for itself, and hold(j) the most that

@@ -180,7 +180,7 @@ func (m *Machine) Demand(now time.Duration, to Site, want int64, weight int) {
 }
 
 // Rate returns what this node may send to a site now, in bits per second; 0 is
-// unlimited. It does not include the uplink's limit, which is Rate("").
+// unlimited. The uplink's limit, which is Rate(""), counts besides.
 func (m *Machine) Rate(to Site) int64 {
 	m.current()
 	p := m.bySite[to]
@@ -216,11 +216,15 @@ func (m *Machine) Explain() []Share {
 			continue
 		}
 		s := Share{To: p.site, Capacity: p.capacity, Capped: p.capped, Safe: p.safe, Rate: p.rate, Want: p.want}
-		if p.hungry {
+		counts := p
+		if p.implied {
+			counts = m.pools[0]
+		}
+		if counts.hungry {
 			s.Senders++
 		}
 		for _, t := range m.mates {
-			d := t.sides[p]
+			d := t.sides[counts]
 			if d == nil {
 				continue
 			}

@@ -237,6 +237,34 @@ func TestUplink(t *testing.T) {
 	}
 }
 
+// TestImplied: where the uplink is as narrow as a link, one loan of it is enough, and
+// comes with one question and its answer.
+func TestImplied(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"": b, "x": b})
+	s.delay = func() time.Duration { return ms }
+	s.want(0, "x", b)
+	s.run(3 * ms)
+	if up, x := s.nodes[0].Rate(""), s.nodes[0].Rate("x"); up < 95*mbit || x != up {
+		t.Errorf("after a round trip: uplink %d, link %d", up, x)
+	}
+	if n := s.nodes[0].Counters().Sent; n > 3 {
+		t.Errorf("it took %d notices to three", n)
+	}
+	for _, e := range s.nodes[0].Explain() {
+		if e.To == "x" && (e.Leased < 70*mbit || e.Senders != 1) {
+			t.Errorf("it is explained by %+v", e)
+		}
+	}
+	s.want(1, "x", b)
+	s.run(s.now + 20*ms)
+	for i := range 2 {
+		if x := s.nodes[i].Rate("x"); x < 45*mbit || x > 55*mbit {
+			t.Errorf("node %d has %d, want half", i, x)
+		}
+	}
+}
+
 // TestRestart: a node that starts anew is not taken for its earlier life.
 func TestRestart(t *testing.T) {
 	const b = 100 * mbit

@@ -30,6 +30,7 @@ type pool struct {
 	own     int64         // what of that it keeps for itself
 	ownTill time.Duration // it keeps less from then on; 0: it needs all it keeps
 	rate    int64
+	implied bool // the uplink is no wider: it alone counts
 }
 
 // side is what this node and one other have to do with each other in a pool.
@@ -102,7 +103,7 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 	p.able = within(p.clipped(), usable)
 	p.hold(now, within(within(p.peak, limit), usable), contended)
 	switch {
-	case limit == 0 || members == 1 || p.want == 0:
+	case limit == 0 || members == 1 || p.want == 0 || p.implied:
 		p.hungry = false
 	case !resting:
 		p.hungry = p.able > p.safe
@@ -134,7 +135,7 @@ func (p *pool) hold(now time.Duration, peak int64, contended bool) {
 func (p *pool) keep(now time.Duration) {
 	own := p.lending / Reserve
 	switch step := p.lending / notch; {
-	case p.hungry, p.want > own && step == 0:
+	case p.hungry, p.implied && p.able > p.safe, p.want > own && step == 0:
 		own = p.lending
 	case p.want > own:
 		own = min((p.want+step-1)/step*step, p.lending)

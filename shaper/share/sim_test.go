@@ -240,6 +240,9 @@ func (s *site) check() {
 		for i, m := range s.nodes {
 			if s.up[i] {
 				back += s.checkLender(i, m.bySite[to])
+				if m.bySite[to].implied { // what it uses is the uplink's, too
+					back += s.checkLender(i, m.pools[0])
+				}
 			}
 		}
 		sum := s.total(to)
@@ -280,7 +283,7 @@ func (s *site) checkLender(i int, p *pool) int64 {
 		}
 		held += hold
 	}
-	if used := s.use(i, p.site); !p.hungry && used > p.own {
+	if used := s.use(i, p.site); !p.hungry && !p.implied && used > p.own {
 		s.t.Fatalf("at %v node %d uses %d of its own share and keeps %d", s.now, i, used, p.own)
 	}
 	back := max(held+p.own-p.lending, 0)

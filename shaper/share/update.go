@@ -19,6 +19,7 @@ func (m *Machine) update() {
 		if up := m.pools[0]; p != up {
 			usable = up.rate
 		}
+		p.implied = m.implies(p)
 		p.refresh(m.now, m.members, usable, m.contended(p))
 		m.borrow(p)
 		m.lend(p)
@@ -28,6 +29,15 @@ func (m *Machine) update() {
 	for _, t := range m.mates {
 		t.urgent = m.wrong(t)
 	}
+}
+
+// implies reports whether what the uplink carries is the tighter limit of a pool
+// anyway. Then there is nothing to borrow in that: who asked for both would have the
+// second only after the first, by twice as many notices. (Others still lend of it, to
+// whom a receiver holds to less.)
+func (m *Machine) implies(p *pool) bool {
+	up := m.pools[0]
+	return p != up && up.capacity > 0 && p.limit() >= up.capacity
 }
 
 // forget ends leases, promises and what was heard, where their time is over.
@@ -190,7 +200,9 @@ func (m *Machine) lend(p *pool) {
 // settle sets the pool's rate.
 func (m *Machine) settle(p *pool) {
 	p.rate = p.safe
-	if p.hungry {
+	if p.implied {
+		p.rate = m.pools[0].rate
+	} else if p.hungry {
 		for _, t := range m.mates {
 			if d := t.sides[p]; d != nil {
 				p.rate += d.lease
