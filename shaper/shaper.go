@@ -18,8 +18,8 @@
 // node's uplink both.
 //
 // The package decides nothing of rates: others set them. It does not delay
-// traffic on links without a limit, does not reorder within a flow, and paces
-// nothing that it is not handed.
+// traffic on links without a limit, does not reorder within a flow, but for bare
+// acknowledgements of TCP that overtake data, and paces nothing that it is not handed.
 package shaper
 
 import (

@@ -64,6 +64,8 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	size, window := counted(len(pkt)), m.windowBytes(l)
 	if f.wait.packets+f.out.packets == 0 && f.released+size <= m.part(l, window) {
 		window *= 2 // stage 2 is fair: who has less than its part under way does not wait for others' turns here
+	} else if bareAck(pkt) {
+		window *= 2
 	} else if l.wait.packets > 0 {
 		window = 0
 	}
