@@ -19,13 +19,13 @@ type linkDemand struct {
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
 // traffic consists, are no reason to borrow, nor gaps as short to lend: it would be
-// over before it has an effect, and tell everybody of each. (With 8 ms an all-to-all
-// of 16 KiB had as many notices as packets.) What a node that wakes may send at once is
+// over before it has an effect, and tell everybody of each. (An all-to-all of
+// 16 KiB had as many notices as packets.) What a node that wakes may send at once is
 // for those; see headBytes. And who has borrowed for next to nothing waits longer the
 // next time.
 const (
 	backlog     = 2 * 1500              // bytes that wait in a link that could send more than it may
-	hungryAfter = 20 * time.Millisecond // with a backlog, or at once where its share takes so long for it
+	hungryAfter = 10 * time.Millisecond // with a backlog, or at once where its share takes so long for it
 	hungryBusy  = 40 * time.Millisecond // the same, after nobody had anything to lend
 	hungryLate  = 80 * time.Millisecond // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets

@@ -248,7 +248,9 @@ func TestSenderSees(t *testing.T) {
 		{0, linkDemand{}, 0},
 		{1, linkDemand{sent: 100, last: at(1)}, 1},                              // no sample yet
 		{2, linkDemand{sent: 200, waiting: 9000, last: at(2)}, 1},               // a backlog, for the moment
-		{22, linkDemand{sent: 20_000, waiting: 9000, last: at(22)}, unbounded},  // that lasts
+		{11, linkDemand{sent: 200, waiting: 9000, last: at(11)}, 181_817},       // that
+		{12, linkDemand{sent: 10_000, waiting: 9000, last: at(12)}, unbounded},  // lasts
+		{22, linkDemand{sent: 20_000, waiting: 9000, last: at(22)}, unbounded},  // as before
 		{23, linkDemand{sent: 21_000, last: at(23)}, unbounded},                 // it has gone, for the moment
 		{27, linkDemand{sent: 30_000, last: at(27)}, 20_000_000},                // a whole sample: 10,000 bytes in 5 ms, and a quarter more
 		{28, linkDemand{sent: 31_000, waiting: 9000, last: at(28)}, 20_000_000}, // a burst
@@ -301,7 +303,8 @@ func TestPatience(t *testing.T) {
 		length int
 		more   int64 // bytes each ms, borrowed
 		waits  int   // -1: as long as it lasts
-	}{{30, 0, 20}, {30, 0, -1}, {50, 0, 40}, {60, 9000, 40}, {25, 1000, 20}, {25, 1000, -1}, {45, 1000, 40}, {85, 1000, 80}, {85, 1000, 80}, {200, 9000, 80}, {60, 9000, 20}} {
+	}{{30, 0, 10}, {30, 0, 20}, {30, 0, -1}, {50, 0, 40}, {60, 9000, 40}, {15, 1000, 10}, {25, 1000, 20}, {25, 1000, -1}, {45, 1000, 40},
+		{85, 1000, 80}, {85, 1000, 80}, {200, 9000, 80}, {60, 9000, 10}} {
 		if got := burst(step.length, step.more); got != step.waits {
 			t.Errorf("burst %d: it wants more after %d ms, want %d", i, got, step.waits)
 		}
