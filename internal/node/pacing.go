@@ -24,9 +24,9 @@ type pacing struct {
 	links  map[string]*pacedLink
 	uplink int64
 	head   headroom
-	live   map[string]int64 // what the others leave to this node, by site; "": to all
-	asked  hint.Request     // by programs, as it was taken into account last
-	nodes  int              // that share this site's links
+	live   map[string]lentRate // what the others leave to this node, by site; "": to all
+	asked  hint.Request        // by programs, as it was taken into account last
+	nodes  int                 // that share this site's links
 }
 
 // pacedLink is the way to another site.
@@ -59,7 +59,7 @@ func (d *daemon) startPacing() error {
 	if mode == PaceOff {
 		return nil
 	}
-	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]int64{}}
+	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]lentRate{}}
 	var err error
 	if p.bell, err = newBell(p.kickReader); err != nil {
 		return err
@@ -131,9 +131,9 @@ func (p *pacing) traffic(yield func(peer.Traffic)) {
 func (p *pacing) measured(rates map[string]int64) { p.d.limits.measured(p.d.id.self.Site, rates) }
 
 // lent is called when the live shares have changed.
-func (p *pacing) lent(site string, bits int64) {
+func (p *pacing) lent(site string, r lentRate) {
 	p.mu.Lock()
-	p.live[site] = bits
+	p.live[site] = r
 	p.mu.Unlock()
 	p.changed()
 }
@@ -214,28 +214,28 @@ func (p *pacing) changed() {
 	var set int64 // by an administrator, of all links
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
-		l.live = p.live[site]
+		l.live = p.live[site].bits
 		set += l.set
 		r, why := l.stake.rate()
 		head := l.whole
 		if l.set > 0 || asked.MATB > 0 || r >= l.whole { // to be kept to the byte, or all there is
 			head = 0
 		}
-		p.deepen(&l.head, head, l.SetMost)
+		p.deepen(&l.head, head, p.live[site].lends || p.live[""].lends, l.SetMost)
 		if l.why = why; r != l.now {
 			l.now = r
 			l.SetRate(shaper.Rate(r))
 		}
 	}
 	up, _ := d.limits.of(own)
-	r, _ := stake{whole: up, nodes: p.nodes, live: p.live[""], asked: asked}.rate()
+	r, _ := stake{whole: up, nodes: p.nodes, live: p.live[""].bits, asked: asked}.rate()
 	if r > 0 {
 		r = max(r, set)
 	}
 	if r >= up || set > 0 || asked.MATB > 0 {
 		up = 0
 	}
-	p.deepen(&p.head, up, p.shaper.SetUplinkMost)
+	p.deepen(&p.head, up, p.live[""].lends, p.shaper.SetUplinkMost)
 	if r != p.uplink {
 		p.uplink = r
 		p.shaper.SetUplink(shaper.Rate(r))
@@ -255,9 +255,13 @@ type headroom struct {
 	extra int
 }
 
-// deepen gives a link its part of headBytes, under live shares.
-func (p *pacing) deepen(was *headroom, whole int64, set func(shaper.Rate, int)) {
+// deepen gives a link its part of headBytes, under live shares, and none while others
+// use some of what is this node's.
+func (p *pacing) deepen(was *headroom, whole int64, lends bool, set func(shaper.Rate, int)) {
 	now := headroom{whole, headBytes / max(p.nodes-1, 1)}
+	if lends {
+		now.extra = 0
+	}
 	if p.mode != PaceLive || whole == 0 {
 		now = headroom{}
 	}

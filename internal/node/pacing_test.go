@@ -127,16 +127,16 @@ func TestPacing(t *testing.T) {
 	p.membersChanged()
 	wantRate(t, d, "a node less", "beta", 20*mbit, "equal share")
 
-	p.lent("beta", 60*mbit)
-	p.lent("", 90*mbit)
+	p.lent("beta", lentRate{bits: 60 * mbit})
+	p.lent("", lentRate{bits: 90 * mbit})
 	wantRate(t, d, "lent", "beta", 60*mbit, "lent by others")
 	wantRate(t, d, "lent to another site", "gamma", 30*mbit, "equal share")
 	if p.uplink != 90*mbit {
 		t.Errorf("with what is lent of the uplink it sends %d, want %d", p.uplink, 90*mbit)
 	}
-	p.lent("beta", 10*mbit)
+	p.lent("beta", lentRate{bits: 10 * mbit})
 	wantRate(t, d, "incast", "beta", 10*mbit, "lowered by others")
-	p.lent("beta", 20*mbit)
+	p.lent("beta", lentRate{bits: 20 * mbit})
 	wantRate(t, d, "taken back", "beta", 20*mbit, "equal share")
 
 	if err := p.setRate("beta", 70*mbit); err != nil {
@@ -158,6 +158,29 @@ func TestPacing(t *testing.T) {
 	if p.uplink != 0 {
 		t.Errorf("without limits it sends %d to all", p.uplink)
 	}
+}
+
+// TestHeadroom: what may leave at once is a part of what fits the queue, under live
+// shares, and nothing while others use some of this node's share.
+func TestHeadroom(t *testing.T) {
+	b1 := other("b1", "beta", 6)
+	d := pacer(t, PaceStatic, other("a2", "alpha", 2), other("a3", "alpha", 3), b1)
+	p := d.pacing
+	p.mode = PaceLive // the shares themselves would need the node's address
+	f := p.Flow(b1.Node, func([][]byte) {})
+	defer f.Close()
+	d.limits.take(said(1, 90*mbit, 0, 0))
+	want := func(what string, extra int) {
+		t.Helper()
+		if w := (headroom{90 * mbit, extra}); p.head != w || p.links["beta"].head != w {
+			t.Errorf("%s: %+v of the uplink, %+v of the link, want %+v", what, p.head, p.links["beta"].head, w)
+		}
+	}
+	want("three nodes", headBytes/2)
+	p.lent("", lentRate{bits: 30 * mbit, lends: true})
+	want("while it lends", 0)
+	p.lent("", lentRate{bits: 30 * mbit})
+	want("afterwards", headBytes/2)
 }
 
 // TestPacingSessions: who counts depends on whether a hub tells who is up, so a

@@ -44,10 +44,16 @@ type shareConfig struct {
 	// arrived from it; nil: this node does not watch for incast.
 	received func(yield func(from peer.ID, bytes int64))
 	measure  measureConfig
-	// onRate is told what this node may send to a site, in bits per second, 0
-	// without limit, whenever that changes; site "" is the uplink.
-	onRate func(site string, bits int64)
+	// onRate is told what this node may send to a site, whenever that changes; site
+	// "" is the uplink.
+	onRate func(site string, r lentRate)
 	log    *slog.Logger
+}
+
+// lentRate is what the live shares say of a link.
+type lentRate struct {
+	bits  int64 // per second, that this node may send; 0 without limit
+	lends bool  // others may be using some of its share
 }
 
 // shareLimits says what sites' links carry, in bits per second; 0 is unlimited.
@@ -76,9 +82,9 @@ type liveShares struct {
 	cfg     shareConfig
 	began   time.Time
 	m       *share.Machine
-	senders map[string]*sender // links that send, by site
-	rates   map[string]int64   // as told last
-	sites   []string           // all others that are known
+	senders map[string]*sender  // links that send, by site
+	rates   map[string]lentRate // as told last
+	sites   []string            // all others that are known
 	inflow  *inflow
 	gauge   *gauge
 	look    time.Time // when demand is looked at next; zero: nothing sends
@@ -98,7 +104,7 @@ func newLiveShares(cfg shareConfig) *liveShares {
 	now := time.Now()
 	s := &liveShares{
 		cfg: cfg, began: now, m: share.New(cfg.self.ID, share.Config{Start: uint64(now.UnixMicro())}),
-		senders: map[string]*sender{}, rates: map[string]int64{}, woken: map[string]bool{}, fresh: true,
+		senders: map[string]*sender{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
 	}
 	s.poked.Store(true)
 	s.gauge = newGauge(s)
@@ -301,7 +307,7 @@ func earliest(a, b time.Time) time.Time {
 // tellRates tells what has changed.
 func (s *liveShares) tellRates() {
 	tell := func(site string) {
-		rate := s.m.Rate(site)
+		rate := lentRate{s.m.Rate(site), s.m.Lends(site)}
 		if was, known := s.rates[site]; known && was == rate {
 			return
 		}

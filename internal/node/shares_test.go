@@ -115,10 +115,10 @@ func shareTown(t *testing.T, limits shareLimits, siteOf ...string) []*shareNode 
 		n.liveShares = newLiveShares(shareConfig{
 			self: r.Node, conn: conns[i], port: port, limits: limits, dir: dir,
 			demand: n.demand, received: n.arrived, measure: n.measure(), log: slog.New(slog.DiscardHandler),
-			onRate: func(site string, bits int64) {
+			onRate: func(site string, r lentRate) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
-				n.rates[site] = bits
+				n.rates[site] = r.bits
 			},
 		})
 		nodes = append(nodes, n)
@@ -222,7 +222,7 @@ func TestListenShares(t *testing.T) {
 	n.liveShares = newLiveShares(shareConfig{
 		self: peer.Node{ID: peer.ID{1}, Site: "here"}, conn: must(d.listenShares())(t), port: SharesPort,
 		limits: fixedLimits{link: mbit}, dir: &directory.Directory{}, demand: n.demand,
-		onRate: func(string, int64) {}, log: slog.New(slog.DiscardHandler),
+		onRate: func(string, lentRate) {}, log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group

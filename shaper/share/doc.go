@@ -70,11 +70,12 @@
 //
 // Besides, who paces may let a node that wakes send some h bytes at the rate of the
 // whole site before its share counts, for messages that are over before anybody can
-// lend. That is a bucket of h bytes for each, filled at its share. If all wake in one
+// lend: a bucket of h bytes for each, filled at its share, and closed while it lends
+// (Lends), because then what was lent is in use besides. If all wake in one
 // instant, N·h bytes come while the link carries h of them, and then as much comes as
 // leaves; nodes that wake one after another add no more. So with h = H/(N−1) at most H
 // bytes are added to the queue, and with H = 48 kB and d = 1 ms the first column above
-// comes to 57.4 kB, of 64.
+// comes to 57.4 kB, of 64, at the very most: where all wake, nobody had lent much.
 //
 // What an excess left in the queue drains because an idle lender keeps back
 // 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow the

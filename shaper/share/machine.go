@@ -190,6 +190,18 @@ func (m *Machine) Rate(to Site) int64 {
 	return p.rate
 }
 
+// Lends reports whether others may be using some of this node's share of a pool.
+func (m *Machine) Lends(to Site) bool {
+	m.current()
+	p := m.bySite[to]
+	for _, t := range m.mates {
+		if d := t.sides[p]; p != nil && d != nil && d.hold > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Counters returns what has been counted.
 func (m *Machine) Counters() Counters { return m.counts }
 

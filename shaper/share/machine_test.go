@@ -251,6 +251,11 @@ func TestImplied(t *testing.T) {
 	if n := s.nodes[0].Counters().Sent; n > 3 {
 		t.Errorf("it took %d notices to three", n)
 	}
+	for i, m := range s.nodes {
+		if m.Lends("") != (i > 0) {
+			t.Errorf("node %d lends: %v", i, m.Lends(""))
+		}
+	}
 	for _, e := range s.nodes[0].Explain() {
 		if e.To == "x" && (e.Leased < 70*mbit || e.Senders != 1) {
 			t.Errorf("it is explained by %+v", e)
@@ -261,6 +266,15 @@ func TestImplied(t *testing.T) {
 	for i := range 2 {
 		if x := s.nodes[i].Rate("x"); x < 45*mbit || x > 55*mbit {
 			t.Errorf("node %d has %d, want half", i, x)
+		}
+	}
+	for i := range 2 {
+		s.want(i, "x", 0)
+	}
+	s.run(s.now + linger + 2*Lease)
+	for i, m := range s.nodes {
+		if m.Lends("") {
+			t.Errorf("node %d still lends", i)
 		}
 	}
 }
