@@ -189,9 +189,10 @@ func (r *hpccReport) grown(text string) error {
 }
 
 // Lines of hpcc's report: of PTRANS the kind of time, M, N, four of the layout, the
-// time (in hundredths), the verdict and GB/s; of FFT and RandomAccess seconds.
+// time (in hundredths of a second), the verdict and GB/s (in thousandths); of FFT and
+// RandomAccess seconds.
 var (
-	ptransRE   = regexp.MustCompile(`(?m)^WALL +(\d+) +(\d+) +\d+ +\d+ +\d+ +\d+ +[\d.]+ (\S+) +([\d.]+) `)
+	ptransRE   = regexp.MustCompile(`(?m)^WALL +(\d+) +(\d+) +\d+ +\d+ +\d+ +\d+ +([\d.]+) (\S+) +([\d.]+) `)
 	fftRE      = regexp.MustCompile(`(?m)^(?:Computing|Inverse FFT): +([\d.]+)$`)
 	randomRE   = regexp.MustCompile(`(?m)^Real time used = ([\d.]+) seconds$`)
 	fftErrorRE = regexp.MustCompile(`(?m)^max\(\|x-x0\|\): +([\d.e+-]+)$`)
@@ -208,14 +209,18 @@ func parseHPCC(text string) (map[what]figure, error) {
 	for _, m := range ptransRE.FindAllStringSubmatch(section("PTRANS"), -1) {
 		rows, err1 := strconv.ParseFloat(m[1], 64)
 		cols, err2 := strconv.ParseFloat(m[2], 64)
-		speed, err3 := strconv.ParseFloat(m[4], 64)
+		took, err3 := strconv.ParseFloat(m[3], 64)
+		speed, err4 := strconv.ParseFloat(m[5], 64)
 		if rows < ptransOrder && err1 == nil {
 			continue // half of HPL's order is always done too
 		}
-		if err := errors.Join(err1, err2, err3); err != nil || m[3] != "PASSED" || speed <= 0 {
+		if err := errors.Join(err1, err2, err3, err4); err != nil || m[4] != "PASSED" || speed <= 0 {
 			return nil, fmt.Errorf("hpcc's PTRANS says %q (%v)", m[0], err)
 		}
-		ptrans = append(ptrans, rows*cols*8/speed/1e3)
+		if took < 0.1 { // then the speed has more digits
+			took = rows * cols * 8 / speed / 1e9
+		}
+		ptrans = append(ptrans, took*1e6)
 	}
 	for _, m := range fftRE.FindAllStringSubmatch(section("MPIFFT"), -1) {
 		s, err := strconv.ParseFloat(m[1], 64)

@@ -95,6 +95,10 @@ func TestParseHPCC(t *testing.T) {
 			t.Errorf("%s takes %v µs, want %v", w.name, got[w].mean, want)
 		}
 	}
+	slow, err := parseHPCC(strings.ReplaceAll(hpccText, "0.00 PASSED    0.050", "0.43 PASSED    0.018"))
+	if ptrans := (what{hpccPTRANS, 0}); err != nil || math.Abs(slow[ptrans].mean/430_000-1) > 1e-9 {
+		t.Errorf("a slow PTRANS takes %v µs, %v, want 430000", slow[ptrans].mean, err)
+	}
 	for _, x := range []struct{ name, old, new string }{
 		{"PTRANS is wrong", "0.00 PASSED    0.050", "0.00 FAILED    0.050"},
 		{"FFT is wrong", "max(|x-x0|): 1.2", "max(|x-x0|): 1.2e+20"},
