@@ -29,7 +29,7 @@ func TestFairBursts(t *testing.T) {
 			if part := float64(sentB) / float64(sentA+sentB); part < 0.4 || part > 0.505 {
 				t.Errorf("%d bit/s: bursts of %d packets have %.3f of the link, want about half", r, burst, part)
 			}
-			if most := p.m.windowBytes(l)/2 + turnBytes; beyond > most {
+			if most := p.m.windowBytes(l) + turnBytes; beyond > most {
 				t.Errorf("%d bit/s: with bursts of %d packets %d bytes more than the window were released, want at most %d", r, burst, beyond, most)
 			}
 			if l.released != a.released+b.released {

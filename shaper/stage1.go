@@ -62,8 +62,12 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	m.wake(now, l)
 	m.heal(now, l)
 	size, window := counted(len(pkt)), m.windowBytes(l)
-	if f.wait.packets+f.out.packets == 0 && f.released+size <= m.part(l, window) {
-		window *= 2 // stage 2 is fair: who has less than its part under way does not wait for others' turns here
+	if f.wait.packets+f.out.packets == 0 && (l.wait.packets == 0 || f.released+size <= m.part(l, window)) {
+		// Stage 2 is fair: who has less than its part under way does not wait for others'
+		// turns here. And while nobody waits, twice the window bridges a reader that
+		// comes late: one flow of TCP's loses 4 % of 100 Mb/s by less, beside spinning
+		// processes.
+		window *= 2
 	} else if bareAck(pkt) {
 		window *= 2
 	} else if l.wait.packets > 0 {
