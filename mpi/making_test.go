@@ -78,6 +78,21 @@ var makings = []struct {
 	{"shared locks", func(s stage) (*mpi.Comm, error) { return nil, first(s.win.LockAll(), s.win.UnlockAll()) }},
 }
 
+// staged runs f at seven ranks that all are ready, in a job that outlives a victim.
+func staged(t *testing.T, victim int, f func(*mpi.Comm, stage) error) {
+	t.Helper()
+	mpitest.Run(t, 7, func(c *mpi.Comm) error {
+		s, err := newStage(c)
+		if err == nil {
+			err = ready(c, victim)
+		}
+		if err != nil {
+			return err
+		}
+		return f(c, s)
+	}, mpitest.FaultTolerant())
+}
+
 // TestMakingDeathBefore has a rank die before communicators are made: nobody waits
 // for ever, all are told, and can go on.
 func TestMakingDeathBefore(t *testing.T) {
@@ -85,14 +100,7 @@ func TestMakingDeathBefore(t *testing.T) {
 		for _, victim := range []int{0, 2, 4, 6} { // the leaders; others of both sides
 			t.Run(fmt.Sprintf("%s/%d", m.name, victim), func(t *testing.T) {
 				t.Parallel()
-				mpitest.Run(t, 7, func(c *mpi.Comm) error {
-					s, err := newStage(c)
-					if err != nil {
-						return err
-					}
-					if err := ready(c, victim); err != nil {
-						return err
-					}
+				staged(t, victim, func(c *mpi.Comm, s stage) error {
 					if c.Rank() == victim {
 						return crash(c)
 					}
@@ -102,7 +110,7 @@ func TestMakingDeathBefore(t *testing.T) {
 						}
 					}
 					return alone(c, victim)
-				}, mpitest.FaultTolerant())
+				})
 			})
 		}
 	}
@@ -128,14 +136,7 @@ func TestMakingDeathAmid(t *testing.T) {
 		for _, victim := range []int{0, 2, 4, 5} {
 			t.Run(fmt.Sprintf("%s/%d", m.name, victim), func(t *testing.T) {
 				t.Parallel()
-				mpitest.Run(t, 7, func(c *mpi.Comm) error {
-					s, err := newStage(c)
-					if err != nil {
-						return err
-					}
-					if err := ready(c, victim); err != nil {
-						return err
-					}
+				staged(t, victim, func(c *mpi.Comm, s stage) error {
 					if c.Rank() == victim {
 						defer time.AfterFunc(time.Duration(i*137%1900+victim*311)*time.Microsecond, c.World().Crash).Stop()
 					}
@@ -157,7 +158,7 @@ func TestMakingDeathAmid(t *testing.T) {
 						}
 					}
 					return nil
-				}, mpitest.FaultTolerant())
+				})
 			})
 		}
 	}
