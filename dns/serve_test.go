@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/deaf"
 	miekgdns "github.com/miekg/dns"
 )
 
@@ -130,11 +131,7 @@ func TestForwardSizes(t *testing.T) {
 }
 
 func TestForwardOrder(t *testing.T) {
-	dead, err := bind(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.close() // nobody answers there: refused at once
+	dead := netip.MustParseAddrPort(deaf.Addr(t, "udp")) // refuses at once
 	good, failing, mute := upstream(t, texts(1)), upstream(t, rcodeHandler(miekgdns.RcodeServerFailure)), upstream(t, silent)
 	nx := upstream(t, rcodeHandler(miekgdns.RcodeNameError))
 	for _, tt := range []struct {
@@ -144,7 +141,7 @@ func TestForwardOrder(t *testing.T) {
 	}{
 		{"none", nil, "SERVFAIL"},
 		{"good", []netip.AddrPort{good}, "NOERROR"},
-		{"refused, good", []netip.AddrPort{dead.addr, good}, "NOERROR"},
+		{"refused, good", []netip.AddrPort{dead, good}, "NOERROR"},
 		{"servfail, good", []netip.AddrPort{failing, good}, "NOERROR"},
 		{"servfail", []netip.AddrPort{failing}, "SERVFAIL"},
 		{"mute, good", []netip.AddrPort{mute, good}, "NOERROR"},

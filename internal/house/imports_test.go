@@ -13,6 +13,7 @@ var rooms = []struct {
 	{"internal/house", nil},
 	{"internal/cli", nil},
 	{"internal/eventually", nil},
+	{"internal/deaf", nil},
 	{"internal/rate", nil},
 	{"internal/simnet", nil},
 	{"mesh/route", []string{"mesh/peer"}},

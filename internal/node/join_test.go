@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/deaf"
 	"github.com/meshmpi/meshmpi/internal/state"
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/hub"
@@ -154,9 +155,7 @@ func TestJoinLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := must(h.CreateToken("", 9, 0))(t)
-	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	closed.Close()
-	nowhere := must(token.New("mesh", good.Root, []string{closed.Addr().String()}, "core", time.Now().Add(time.Hour)))(t)
+	nowhere := must(token.New("mesh", good.Root, []string{deaf.Addr(t, "tcp")}, "core", time.Now().Add(time.Hour)))(t)
 	foreign := must(newHub(t).CreateToken("", 1, 0))(t)
 	foreign.Hubs = good.Hubs
 	done, cancel := context.WithCancel(t.Context())

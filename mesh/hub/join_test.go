@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/deaf"
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
@@ -120,10 +121,7 @@ func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 func TestNoHub(t *testing.T) {
 	w, other := newWorld(t), newWorld(t)
 	closed := listen(t, func(net.Conn) {})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	dead := ln.Addr().String()
-	ln.Close()
+	dead := deaf.Addr(t, "tcp")
 	chatty := listen(t, func(c net.Conn) { c.Write([]byte("220 mail.example ESMTP ready\r\n")) })
 	m := w.member("plain") // a node of the network that is no hub
 	plain := listen(t, func(c net.Conn) {
