@@ -156,6 +156,9 @@ func (w *World) topology(g *Group) coll.Topo {
 		at := w.placeOf(p)
 		t.Host[i], t.Site[i] = renumber(hosts, at.host), renumber(sites, at.site)
 	}
+	for _, load := range w.table.loads(g.procs) {
+		t.Crowded = t.Crowded || load > 1.99
+	}
 	return t
 }
 

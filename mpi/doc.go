@@ -46,6 +46,9 @@
 // at least 1, of what it was, unless the environment variable of that name is set.
 // One that has every processor to itself would keep waking threads, which take the
 // processor from the rank that is to answer. A program may set it anew after Init.
+// Where there are twice as many ranks of a communicator on a host as processors, or
+// more, its collective operations take the fewest rounds, whatever they cost in
+// messages.
 //
 // README.md has a table of what there is of each chapter of the standard, and
 // what is not: MPI-IO, sessions and partitioned communication.

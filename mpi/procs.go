@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,38 +14,56 @@ import (
 )
 
 // record is what the others have to know of a process: how to reach it and where
-// it is. As text it is "HOST SITE CARD".
+// it is. As text it is "HOST SITE ROOM CARD".
 type record struct {
 	host, site string
+	room       room
 	card       string
 }
 
+// room is the processors of a host that a process may run on: how many, and a name
+// for which. As text it is "COUNT/NAME".
+type room struct {
+	processors int // 0: unknown
+	name       string
+}
+
 func (r record) encode() string {
-	return url.QueryEscape(r.host) + " " + url.QueryEscape(r.site) + " " + r.card
+	return fmt.Sprintf("%s %s %d/%s %s", url.QueryEscape(r.host), url.QueryEscape(r.site), r.room.processors, url.QueryEscape(r.room.name), r.card)
 }
 
 func parseRecord(s string) (r record, err error) {
 	host, rest, ok1 := strings.Cut(s, " ")
-	site, card, ok2 := strings.Cut(rest, " ")
-	if !ok1 || !ok2 || len(s) > mostRecord {
+	site, rest, ok2 := strings.Cut(rest, " ")
+	where, card, ok3 := strings.Cut(rest, " ")
+	count, name, ok4 := strings.Cut(where, "/")
+	n, err := strconv.ParseUint(count, 10, 16)
+	if !ok1 || !ok2 || !ok3 || !ok4 || err != nil || len(s) > mostRecord {
 		return r, fmt.Errorf("%.60q is no record of a process of ours", s)
 	}
+	r.room.processors = int(n)
 	if r.host, err = url.QueryUnescape(host); err != nil {
 		return r, fmt.Errorf("record of a process: %w", err)
 	}
 	if r.site, err = url.QueryUnescape(site); err != nil {
 		return r, fmt.Errorf("record of a process: %w", err)
 	}
+	if r.room.name, err = url.QueryUnescape(name); err != nil {
+		return r, fmt.Errorf("record of a process: %w", err)
+	}
 	r.card = card
 	return r, nil
 }
 
-// mostRecord bounds a record: a card, and two escaped names.
+// mostRecord bounds a record: a card, and three escaped names.
 const mostRecord = 4096
 
 // ownRecord says where this process is.
 func (w *World) ownRecord(o *options) record {
 	r := record{host: o.host, site: o.site, card: string(w.eng.Card())}
+	if _, together := w.launcher.(inProcess); !together { // else hosts are made up
+		r.room = processors()
+	}
 	if o.hostGiven {
 		return r
 	}
@@ -59,7 +78,7 @@ func (w *World) ownRecord(o *options) record {
 }
 
 // location is where a process is, in numbers of this process's own.
-type location struct{ host, site int32 }
+type location struct{ host, site, room int32 }
 
 // table is what is known of all processes, by their numbers in the engine.
 type table struct {
@@ -69,6 +88,7 @@ type table struct {
 	byCard  map[string]engine.Proc
 	hosts   map[string]int32
 	sites   map[string]int32
+	rooms   map[string]int32
 }
 
 // fill reads the records of the whole job.
@@ -83,7 +103,7 @@ func (t *table) fill(l Launcher) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.byCard, t.hosts, t.sites = map[string]engine.Proc{}, map[string]int32{}, map[string]int32{}
+	t.init()
 	for i, v := range values {
 		r, err := parseRecord(v)
 		if err != nil {
@@ -105,13 +125,30 @@ func (t *table) siteNumbers(size int) []int {
 	return sites
 }
 
+func (t *table) init() {
+	t.byCard, t.hosts, t.sites, t.rooms = map[string]engine.Proc{}, map[string]int32{}, map[string]int32{}, map[string]int32{}
+}
+
 // add takes note of a process.
 func (t *table) add(p engine.Proc, r record) {
 	for int(p) >= len(t.records) { // the engine may know others, which have connected
 		t.records, t.places = append(t.records, record{}), append(t.places, location{})
 	}
-	t.records[p], t.places[p] = r, location{number(t.hosts, r.host), number(t.sites, r.site)}
+	t.records[p], t.places[p] = r, location{number(t.hosts, r.host), number(t.sites, r.site), number(t.rooms, r.host+" "+r.room.name)}
 	t.byCard[r.card] = p
+}
+
+// loads are how many of these processes there are for each processor, by room.
+func (t *table) loads(procs []engine.Proc) map[int32]float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	loads := map[int32]float64{}
+	for _, p := range procs {
+		if n := t.records[p].room.processors; n > 0 {
+			loads[t.places[p].room] += 1 / float64(n)
+		}
+	}
+	return loads
 }
 
 // neighbours counts the processes on a process's host, itself included.

@@ -117,8 +117,15 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	if err := w.table.fill(l); err != nil {
 		return err
 	}
+	all := make([]engine.Proc, l.Size())
+	for i := range all {
+		all[i] = engine.Proc(i)
+	}
 	if cfg.Hub == nil && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/w.table.neighbours(l.Rank())))
+	}
+	if load, known := w.table.loads(all)[w.placeOf(cfg.Self).room]; known {
+		w.eng.Crowd(load > 1.01, w.table.neighbours(l.Rank())-1)
 	}
 	if sites := w.table.siteNumbers(l.Size()); cfg.Hub == nil {
 		if n := o.groupLinks(sites); n > 0 {
@@ -130,7 +137,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	if err := w.eng.Start(ctx); err != nil {
 		return err
 	}
-	w.makeComms(o)
+	w.makeComms(o, all)
 	if _, err := l.Notify(w.notice); err != nil && !errors.Is(err, pmi.ErrUnsupported) {
 		return err
 	}
@@ -141,11 +148,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 }
 
 // makeComms makes the two communicators that are there from the beginning.
-func (w *World) makeComms(o *options) {
-	all := make([]engine.Proc, w.launcher.Size())
-	for i := range all {
-		all[i] = engine.Proc(i)
-	}
+func (w *World) makeComms(o *options, all []engine.Proc) {
 	g := &Group{procs: all, self: engine.Proc(w.launcher.Rank())}
 	for i := range 3 { // the third is where jobs meet
 		w.contexts.reserve(i)

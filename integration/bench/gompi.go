@@ -93,6 +93,13 @@ func (m *bareLAN) openMPI(ranks int, apart bool, program, args string) string {
 	return line + m.programs[program+" openmpi"] + " " + args
 }
 
+// crowdedGo is the command line of Go's ranks that are more than processors: as Open
+// MPI's, since Hydra gives each rank a session of its own, between which Linux divides
+// the processors evenly (autogroups), so that yielding yields to nobody.
+func (m *bareLAN) crowdedGo(ranks int, program, args string) string {
+	return fmt.Sprintf("mpirun.openmpi --allow-run-as-root -n %d --oversubscribe %s %s", ranks, m.programs[program+" go"], args)
+}
+
 // hydra is the command line of Hydra, MPICH's launcher, which starts Go's ranks too.
 func (m *bareLAN) hydra(ranks int, apart bool, program, mpi, args string) string {
 	program = m.programs[program+" "+mpi] + " " + args
@@ -128,10 +135,14 @@ type trio struct {
 // newTrio has the three run a program.
 func (m *bareLAN) newTrio(ctx context.Context, place string, ranks int, apart bool, program, args string, figures []what) *trio {
 	t := &trio{place: place, figures: figures}
+	goes := m.hydra(ranks, apart, program, "go", args)
+	if ranks == crowd {
+		goes = m.crowdedGo(ranks, program, args)
+	}
 	for i, x := range []struct{ name, mpi, line string }{
 		{"Open MPI", "openmpi", m.openMPI(ranks, apart, program, args)},
 		{"MPICH", "mpich", m.hydra(ranks, apart, program, "mpich", args)},
-		{"Go", "go", m.hydra(ranks, apart, program, "go", args)},
+		{"Go", "go", goes},
 	} {
 		job := m.job(x.line, m.programs[program+" "+x.mpi], len(figures))
 		t.players[i] = newPlayer(place+", "+x.name, figures, func() (string, error) { return job.run(ctx) })
@@ -239,7 +250,7 @@ func gompiMethod(rounds int, seconds float64) string {
 		"bandwidth is a message by its mean time. Open MPI and MPICH are Debian's. mpiexec.hydra starts MPICH and Go, mpirun Open MPI, and on two hosts a remote-shell agent that only passes the command on starts all of them. "+
 		"On one host everything is as it is by default, but Open MPI is told pml ob1 and btl vader,self, which spares it a search. On two hosts all use TCP on eth0: "+
 		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's, and with GOMAXPROCS=1, as it sets it by itself where two ranks share two processors, which here they do without knowing. "+
-		"%d ranks on one host: %s in a loop (colls.c, go/colls), Open MPI with --oversubscribe, which makes it yield. "+
+		"%d ranks on one host: %s in a loop (colls.c, go/colls), after as many as take an eighth of the time; mpirun with --oversubscribe, which makes Open MPI yield, starts Go too, since Hydra gives each rank a session and Linux divides the processors between sessions (autogroups): there, yielding is in vain. "+
 		"A job of MPICH that hangs in MPI_Finalize after its last figure is killed after %v. "+
 		"Allocations are the runtime's count on both ranks over 20000 round trips, with a buffer declared in the loop up to 256 B; an unexpected message is followed by another that is received first.",
 		seconds, rounds, crowd, crowdFigure, patience)

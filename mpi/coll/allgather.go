@@ -2,6 +2,7 @@ package coll
 
 func allgathers() []algorithm {
 	return []algorithm{
+		{name: "direct", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: allgatherDirect},
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: allgatherSites},
 		{name: "ring", best: func(t *Topo, a *Args) bool { return t.Size > 2 && a.bytes() >= ringBlock }, build: allgatherRing},
 		{name: "recursive_doubling", applies: func(t *Topo, _ *Args) bool { return t.Size&(t.Size-1) == 0 }, build: allgatherDoubling},
@@ -11,6 +12,7 @@ func allgathers() []algorithm {
 
 func allgathervs() []algorithm {
 	return []algorithm{
+		{name: "direct", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: allgatherDirect},
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: allgatherSites},
 		{name: "bruck", best: func(t *Topo, a *Args) bool { return total(t, a)*a.Elem < t.Size*ringBlock }, build: allgathervBruck},
 		{name: "ring", build: allgatherRing},

@@ -6,6 +6,8 @@ const ringBytes = 512 << 10
 
 func allreduces() []algorithm {
 	return []algorithm{
+		{name: "star", best: func(t *Topo, a *Args) bool { return crowded(t) && a.bytes() < starBytes }, build: allreduceStar},
+		{name: "direct", best: func(t *Topo, a *Args) bool { return crowded(t) && a.Count >= t.Size }, build: allreduceDirect},
 		{name: "shared", best: bestShared, build: allreduceShared},
 		{name: "levels", best: func(t *Topo, a *Args) bool {
 			return levels(t) && (a.bytes() < treeBytes || manySites(t))

@@ -26,9 +26,9 @@ func alltoalls() []algorithm {
 			return manySites(t) && a.bytes() <= agentBytes && largestSite(t) >= agentRanks
 		}, build: alltoallAgents},
 		{name: "bruck", best: func(t *Topo, a *Args) bool {
-			return !manySites(t) && t.Size >= bruckRanks && a.bytes() <= bruckBytes
+			return !manySites(t) && t.Size >= bruckRanks && a.bytes() <= bruckBytes && !crowded(t)
 		}, build: alltoallBruck},
-		{name: "pairwise", best: func(_ *Topo, a *Args) bool { return a.bytes() >= pairwiseBytes }, build: func(b *builder) { alltoallDirect(b, 1) }},
+		{name: "pairwise", best: func(t *Topo, a *Args) bool { return a.bytes() >= pairwiseBytes && !crowded(t) }, build: func(b *builder) { alltoallDirect(b, 1) }},
 		{name: "linear", build: func(b *builder) { alltoallDirect(b, window) }},
 	}
 }

@@ -17,6 +17,7 @@ const (
 
 func bcasts() []algorithm {
 	return []algorithm{
+		{name: "star", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: func(b *builder) { bcastTree(b, star(b.t)) }},
 		{name: "shared", best: bestShared, build: bcastShared},
 		{name: "levels", best: func(t *Topo, a *Args) bool {
 			return levels(t) && (a.bytes() < treeBytes || manySites(t))

@@ -26,7 +26,10 @@
 // and each run's result crosses to the other sites once.
 //
 // Within a site, ranks of a host are neighbours in every tree and ring, so that
-// a byte enters and leaves a host once.
+// a byte enters and leaves a host once. Where a host has twice as many ranks as
+// processors or more (Topo.Crowded) a round costs the turns of all the others on
+// its processor: trees within it are one level deep, and operations among its
+// ranks alone have the fewest rounds that there can be.
 //
 // # Algorithms
 //
@@ -35,12 +38,15 @@
 // ranks, n those of a site, S the sites, s a segment; α is a message's latency inside
 // a site, Λ that between sites, β a byte's time on a rank's line, γ a byte's in the
 // operation. What sites share costs what Minimal says besides. "levels" is taken
-// only where there are several sites, or hosts with several ranks.
+// only where there are several sites, or hosts with several ranks; "crowded" is one
+// host with twice as many ranks as processors, or more.
 //
 //	operation               algorithm           when                               cost
-//	barrier                 levels              sites, hosts                       2 log n α + Λ
+//	barrier                 star                crowded                            2 rounds
+//	                        levels              sites, hosts                       2 log n α + Λ
 //	                        dissemination       otherwise                          log N α
-//	bcast                   shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2sβ, the rest overlaps
+//	bcast                   star                crowded                            N (α/16 + mβ)
+//	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2sβ, the rest overlaps
 //	                        levels              sites; hosts and m < 32 KiB        log n (α + mβ) + Λ
 //	                        chain               m ≥ 1 MiB, 128 KiB N               (N-2 + m/s) (α + sβ)
 //	                        scatter_allgather   m ≥ 32 KiB                         (log N + N-1) α + 2mβ
@@ -49,11 +55,13 @@
 //	                        binomial            m < 16 KiB                         log N α + Nmβ
 //	                        linear              otherwise                          α + Nmβ, or Λ
 //	gatherv, scatterv       linear              always: only the root knows counts α + sum of m β, or Λ
-//	allgather               sites               sites                              log n α + Nmβ + Λ
+//	allgather               direct              crowded                            N (α/16 + mβ)
+//	                        sites               sites                              log n α + Nmβ + Λ
 //	                        ring                m ≥ 16 KiB                         N (α + mβ)
 //	                        recursive_doubling  N a power of two                   log N α + Nmβ
 //	                        bruck               otherwise                          log N α + Nmβ
-//	allgatherv              sites               sites                              as allgather
+//	allgatherv              direct              crowded                            as allgather
+//	                        sites               sites                              as allgather
 //	                        bruck               mean m < 16 KiB                    log N α + Nmβ, copies twice
 //	                        ring                otherwise                          N (α + largest mβ)
 //	alltoall                agents              sites of 8 or more; m ≤ 1 KiB      2n α + 2Nmβ + Λ
@@ -62,11 +70,15 @@
 //	                        linear              otherwise                          N (α/16 + mβ), or Λ
 //	alltoallv, alltoallw    linear              always                             as alltoall
 //	                        pairwise            by name                            as alltoall
-//	reduce                  shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
+//	reduce                  star                crowded; m < 8 KiB                 N (α/16 + mβ + mγ)
+//	                        direct              crowded                            N α/8 + 2mβ + mγ
+//	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
 //	                        levels              sites; hosts and m < 32 KiB        log n (α + mβ + mγ) + Λ
 //	                        rabenseifner        m ≥ 32 KiB                         (log N + N) α + 2mβ + mγ
 //	                        binomial            otherwise                          log N (α + mβ + mγ)
-//	allreduce               shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
+//	allreduce               star                crowded; m < 8 KiB                 2N (α/16 + mβ + mγ)
+//	                        direct              crowded                            N α/8 + 2mβ + mγ
+//	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
 //	                        levels              sites; hosts and m < 32 KiB        2 log n (α + mβ) + Λ
 //	                        ring                commutes; m ≥ 512 KiB, 16 KiB N    2N α + 2mβ + mγ
 //	                        rabenseifner        m ≥ 32 KiB                         2 log N α + 2mβ + mγ

@@ -11,7 +11,7 @@ func gathers(c Collective) []algorithm {
 	small := func(_ *Topo, a *Args) bool { return a.bytes() < gatherBytes }
 	return []algorithm{
 		{name: "levels", best: func(t *Topo, a *Args) bool { return small(t, a) && levels(t) }, build: func(b *builder) { gatherTree(b, bySite(b.t)) }},
-		{name: "binomial", best: small, build: func(b *builder) { gatherTree(b, flat(b.t)) }},
+		{name: "binomial", best: func(t *Topo, a *Args) bool { return small(t, a) && !crowded(t) }, build: func(b *builder) { gatherTree(b, flat(b.t)) }},
 		{name: "linear", build: gatherLinear},
 	}
 }
@@ -23,7 +23,7 @@ func scatters(c Collective) []algorithm {
 	small := func(_ *Topo, a *Args) bool { return a.bytes() < gatherBytes }
 	return []algorithm{
 		{name: "levels", best: func(t *Topo, a *Args) bool { return small(t, a) && levels(t) }, build: func(b *builder) { scatterTree(b, bySite(b.t)) }},
-		{name: "binomial", best: small, build: func(b *builder) { scatterTree(b, flat(b.t)) }},
+		{name: "binomial", best: func(t *Topo, a *Args) bool { return small(t, a) && !crowded(t) }, build: func(b *builder) { scatterTree(b, flat(b.t)) }},
 		{name: "linear", build: scatterLinear},
 	}
 }

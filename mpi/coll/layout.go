@@ -12,6 +12,7 @@ type layout struct {
 	pos   []int // position by rank
 	sites []int // where each site begins, and the end
 	hosts []int // where each host begins, and the end
+	wide  bool  // trees are one level deep within a host; see crowd.go
 }
 
 // bySite puts the ranks of a site, and those of a host, next to each other:
@@ -41,6 +42,7 @@ func bySite(t *Topo) *layout {
 	for i, k := range keys {
 		l.place(i, k.rank, i == 0 || k.site != keys[i-1].site, i == 0 || k.host != keys[i-1].host)
 	}
+	l.wide = t.Crowded
 	return l.ended()
 }
 
@@ -63,6 +65,7 @@ func byRank(t *Topo) *layout {
 		host := site || t.Host == nil || t.Host[r] != t.Host[r-1]
 		l.place(r, r, site, host)
 	}
+	l.wide = t.Crowded
 	return l.ended()
 }
 

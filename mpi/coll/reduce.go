@@ -2,6 +2,8 @@ package coll
 
 func reduces() []algorithm {
 	return []algorithm{
+		{name: "star", best: func(t *Topo, a *Args) bool { return crowded(t) && a.bytes() < starBytes }, build: func(b *builder) { reduceTree(b, star(b.t)) }},
+		{name: "direct", best: func(t *Topo, a *Args) bool { return crowded(t) && a.Count >= t.Size }, build: reduceDirect},
 		{name: "shared", best: bestShared, build: reduceShared},
 		{name: "levels", best: func(t *Topo, a *Args) bool {
 			return levels(t) && (a.bytes() < treeBytes || manySites(t))

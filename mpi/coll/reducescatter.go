@@ -8,7 +8,7 @@ func reduceScatters() []algorithm {
 	return []algorithm{
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: reduceScatterSites},
 		{name: "recursive_halving", applies: func(_ *Topo, a *Args) bool { return a.Commutes }, best: func(t *Topo, a *Args) bool {
-			return t.Size > 2 && total(t, a)*a.Elem < halvingBytes
+			return t.Size > 2 && total(t, a)*a.Elem < halvingBytes && !crowded(t)
 		}, build: reduceScatterHalving},
 		{name: "pairwise", build: reduceScatterPairs},
 	}

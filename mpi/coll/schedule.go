@@ -3,9 +3,13 @@ package coll
 // Topo says where ranks are. Equal numbers mean the same host or site; what the
 // numbers are does not matter. Nil means: every rank on a host of its own, all
 // at one site. The slices are indexed by rank, shared and never written to.
+//
+// Crowded says that the ranks of some host are twice as many as its processors, or
+// more; it is the same at all ranks.
 type Topo struct {
 	Rank, Size int
 	Host, Site []int32
+	Crowded    bool
 }
 
 // Buf names a buffer of the caller's.

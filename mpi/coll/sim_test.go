@@ -260,6 +260,7 @@ func (f *fly) local(r int, s *Step) error {
 type shape struct {
 	name       string
 	host, site []int32
+	crowded    bool
 }
 
 // shapes are topologies of n ranks.
@@ -286,11 +287,19 @@ func shapes(n int) []shape {
 		by("three sites", func(r int) (int, int) { return r / 2, r * 3 / n }),
 		by("three sites interleaved", func(r int) (int, int) { return r / 4, (r*r + r/3) % 3 }),
 		by("all apart", func(r int) (int, int) { return r, r }),
+		crowd(by("one crowded host", func(int) (int, int) { return 0, 0 })),
+		crowd(by("crowded hosts", func(r int) (int, int) { return r / 5, 0 })),
+		crowd(by("two sites, crowded hosts interleaved", func(r int) (int, int) { return r % 4, r % 2 })),
 	}
 }
 
+func crowd(s shape) shape {
+	s.crowded = true
+	return s
+}
+
 func (s *shape) topo(rank, n int) *Topo {
-	return &Topo{Rank: rank, Size: n, Host: s.host, Site: s.site}
+	return &Topo{Rank: rank, Size: n, Host: s.host, Site: s.site, Crowded: s.crowded}
 }
 
 // build makes the schedules of all ranks; args gives each rank's arguments.

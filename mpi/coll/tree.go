@@ -7,7 +7,8 @@ package coll
 // The root talks to one representative of every other site directly: one latency
 // between sites. Within a site intervals of hosts are halved, within a host
 // intervals of ranks: a binomial tree each, ceil(log2 n) deep. The halving does
-// not need the root at an end of its interval.
+// not need the root at an end of its interval. Where hosts are crowded, a host's
+// ranks hang directly below their first one.
 type tree struct {
 	parent int // rank, -1 at the root
 	me     int // my position
@@ -26,7 +27,11 @@ func (l *layout) tree(lo, hi, root, me int) tree {
 	w := walk{l: l, root: root, me: me, tree: tree{parent: -1, me: me, lo: lo, hi: hi}}
 	lo, hi = w.star(l.sites, lo, hi)
 	lo, hi = w.halve(l.hosts, lo, hi)
-	w.halve(nil, lo, hi)
+	if l.wide {
+		w.star(nil, lo, hi)
+	} else {
+		w.halve(nil, lo, hi)
+	}
 	return w.tree
 }
 
@@ -55,11 +60,15 @@ func (w *walk) child(lo, hi int) bool {
 }
 
 // star hangs all other intervals between borders directly below the root, and
-// returns the one in which the way to me goes on.
+// returns the one in which the way to me goes on. No borders means that each
+// position is an interval.
 func (w *walk) star(borders []int, lo, hi int) (int, int) {
-	a, z := within(borders, lo), within(borders, hi-1)
-	r := within(borders, w.root)
-	at := func(i int) (int, int) { return max(lo, borders[i]), min(hi, borders[i+1]) }
+	a, z, r := lo, hi-1, w.root
+	at := func(i int) (int, int) { return i, i + 1 }
+	if borders != nil {
+		a, z, r = within(borders, a), within(borders, z), within(borders, r)
+		at = func(i int) (int, int) { return max(lo, borders[i]), min(hi, borders[i+1]) }
+	}
 	for i := z; i > r; i-- {
 		if x, y := at(i); w.child(x, y) {
 			return x, y

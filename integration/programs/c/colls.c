@@ -158,6 +158,27 @@ static double apart(enum op op, int bytes, int n, double *times)
 	return begin / n;
 }
 
+/* warm runs an operation until that takes an eighth of the time of a measurement, in
+ * batches of 1, 2, 4, ...: connections are made, memory is there, and processes have
+ * found their processors. It returns the seconds that one took in the last batch. */
+static double warm(enum op op, int bytes)
+{
+	double t = 0;
+	int batch = 1;
+
+	run(op, bytes);
+	for (;; batch *= 2) {
+		t = MPI_Wtime();
+		for (int i = 0; i < batch; i++)
+			run(op, bytes);
+		MPI_Barrier(MPI_COMM_WORLD); /* a root may be through long before the others */
+		t = MPI_Wtime() - t;
+		MPI_Bcast(&t, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+		if (t >= seconds / 8 || 2 * batch > MOST)
+			return t / batch;
+	}
+}
+
 static void measure(const char *name, enum op op, int bytes)
 {
 	double t, mean = 0, margin = global ? 2 * farthest + 100e-6 : 0;
@@ -165,12 +186,8 @@ static void measure(const char *name, enum op op, int bytes)
 
 	if (only && strcmp(only, name) != 0)
 		return;
-	run(op, bytes);
-	run(op, bytes);
-	t = MPI_Wtime();
-	run(op, bytes);
-	MPI_Barrier(MPI_COMM_WORLD); /* a root may be through long before the others */
-	t = seconds / (MPI_Wtime() - t + margin + 1e-9);
+	t = warm(op, bytes);
+	t = seconds / (t + margin + 1e-9);
 	n = t < loops ? loops : t > MOST ? MOST : (int)t;
 	MPI_Bcast(&n, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	double *times = malloc(n * sizeof *times);

@@ -123,6 +123,7 @@ type role struct {
 	bell        bell
 	spins       int // polls in vain before yielding
 	yields      int // and before sleeping
+	hope        hope
 }
 
 // lifetime is about the beginning and the end.

@@ -26,6 +26,9 @@ func (e *Engine) equipSystem() error {
 	return nil
 }
 
+// Crowd changes nothing here.
+func (e *Engine) Crowd(bool, int) {}
+
 func (e *Engine) listenLocal() {}
 
 func (e *Engine) dialLocal(context.Context, *peer, *card) error { return errors.ErrUnsupported }

@@ -107,8 +107,8 @@ func (w *sharedWire) plug(c *conn) error {
 		return err
 	}
 	c.e.fast, c.ring = append(c.e.fast, c), &w.ringWire
-	if len(c.e.fast) >= runtime.NumCPU() {
-		c.e.spins, c.e.yields = 0, crowdYields // who is to answer may be waiting for this very processor
+	if n := len(c.e.fast); n >= runtime.NumCPU() && n > w.system.others {
+		c.e.crowd() // others were spawned, or nobody has told
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ type epoll struct {
 	sockets        []*tcpWire
 	turn           uint
 	yields         atomic.Uint32
+	others         int // of the job on this host, as far as the engine was told
 	events         [64]unix.EpollEvent
 
 	mu     sync.RWMutex // held for reading while a descriptor is in use without the engine held
@@ -57,6 +58,21 @@ func (e *Engine) equipSystem() error {
 	return e.equipLocal()
 }
 
+// Crowd tells the engine, before Start, whether this process shares its processors
+// with so many others of the job that who is to answer may be waiting for this very
+// one; others is how many there are on its host.
+func (e *Engine) Crowd(yes bool, others int) {
+	switch {
+	case e.poll == nil: // there is a Hub
+	case yes:
+		e.crowd()
+	default: // also on one processor, which is then this process's own
+		e.spins, e.poll.others = localSpins, others
+	}
+}
+
+func (e *Engine) crowd() { e.spins, e.yields, e.hope.most = 0, crowdYields, crowdHope }
+
 // How long the driver polls in vain before it yields: some microseconds, since
 // who is to answer may need this very processor. Yielding to nobody costs little.
 const (
@@ -70,6 +86,7 @@ const (
 	// that one yields to nobody for half a millisecond at a time. Who sleeps soon has
 	// nothing to catch up on, and is woken for what it waits for.
 	crowdYields = 16
+	crowdHope   = 20 // polls, some 3 µs; see hope
 )
 
 func (b *epoll) open() (err error) {

@@ -160,17 +160,27 @@ func (e *Engine) drive(w *waiter) {
 			e.bell.kick() // it would sleep on, and nobody would ring for it
 		}
 	}
-	idle := 0
+	idle, left := 0, -1 // polls in vain; polls left of hope, which has yet to begin
 	for !w.fired && e.driver == w && !e.stopped {
 		if idle < e.spins {
 			e.watch()
 		}
-		if e.progress() {
+		switch did := e.progress(); {
+		case did && left < 0:
+			idle, left = 0, e.hope.begin()
+		case did:
 			idle = 0
-		} else {
+		default:
 			idle++
 		}
 		e.gate.makeWay()
+		if left > 0 {
+			e.watch()
+			if left--; left == 0 || w.fired {
+				e.hope.end(w.fired)
+			}
+			continue
+		}
 		if idle < e.spins {
 			if idle&31 == 31 {
 				e.gate.unlock()
@@ -187,6 +197,35 @@ func (e *Engine) drive(w *waiter) {
 		}
 		e.sleep(w)
 		idle = e.spins
+	}
+}
+
+// hope is how long the driver of a crowded process goes on polling when something has
+// come, but not all that it waits for: the rest may be on its way from a process that
+// runs on another processor, and who yields is back a turn of all others later. Whether
+// that is so depends on the program, so it is tried, and less and less if in vain.
+type hope struct {
+	most  int  // polls; 0: the process is not crowded
+	vain  uint // times in a row that it was in vain
+	begun uint // times
+}
+
+// retryHope is how often it is tried in full after it has been given up.
+const retryHope = 64
+
+// begin returns how many polls it is worth.
+func (h *hope) begin() int {
+	h.begun++
+	if h.begun%retryHope == 0 {
+		return h.most
+	}
+	return h.most >> min(h.vain, 8)
+}
+
+// end tells whether all that was awaited has come.
+func (h *hope) end(right bool) {
+	if h.vain++; right {
+		h.vain = 0
 	}
 }
 

@@ -166,22 +166,40 @@ func (t *timer) agree(do func() error) (n int, margin time.Duration, err error) 
 	if t.global {
 		margin = 2*t.clock.farthest + 100*time.Microsecond
 	}
-	for range 2 {
-		if err := do(); err != nil {
-			return 0, 0, err
-		}
-	}
-	began := time.Now()
-	if err := do(); err != nil {
+	per, err := t.warm(do)
+	if err != nil {
 		return 0, 0, err
 	}
-	if err := mpi.Barrier(t.c); err != nil { // a root may be through long before the others
-		return 0, 0, err
-	}
-	per := (time.Since(began) + margin).Seconds()
-	loops := []int{int(min(max(float64(t.loops), t.seconds/max(per, 1e-9)), most))}
+	loops := []int{int(min(max(float64(t.loops), t.seconds/(per+margin.Seconds()+1e-9)), most))}
 	err = mpi.Bcast(t.c, loops, 0)
 	return loops[0], margin, err
+}
+
+// warm does an operation until that takes an eighth of the time of a measurement, in
+// batches of 1, 2, 4, …: connections are made, memory is there, and processes have
+// found their processors. It returns the seconds that one took in the last batch.
+func (t *timer) warm(do func() error) (per float64, err error) {
+	if err := do(); err != nil {
+		return 0, err
+	}
+	for batch := 1; ; batch *= 2 {
+		began := time.Now()
+		for range batch {
+			if err := do(); err != nil {
+				return 0, err
+			}
+		}
+		if err := mpi.Barrier(t.c); err != nil { // a root may be through long before the others
+			return 0, err
+		}
+		took := []float64{time.Since(began).Seconds()}
+		if err := mpi.Bcast(t.c, took, 0); err != nil {
+			return 0, err
+		}
+		if took[0] >= t.seconds/8 || 2*batch > most {
+			return took[0] / float64(batch), nil
+		}
+	}
 }
 
 // apart times loops that follow each other without barriers between. It returns
