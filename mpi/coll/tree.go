@@ -5,9 +5,9 @@ package coll
 // reduction along the tree keeps the order of positions.
 //
 // The root talks to one representative of every other site directly: one latency
-// between sites. Within a site intervals of hosts are halved, within a host
-// intervals of ranks: a binomial tree each, ceil(log2 n) deep. The halving does
-// not need the root at an end of its interval. Where hosts are crowded, a host's
+// between sites. Within a site intervals of hosts are quartered, within a host
+// intervals of ranks are halved: trees that are ceil(log4 n) and ceil(log2 n) deep.
+// Neither needs the root at an end of its interval. Where hosts are crowded, a host's
 // ranks hang directly below their first one.
 type tree struct {
 	parent int // rank, -1 at the root
@@ -26,11 +26,11 @@ type kid struct{ rank, lo, hi int }
 func (l *layout) tree(lo, hi, root, me int) tree {
 	w := walk{l: l, root: root, me: me, tree: tree{parent: -1, me: me, lo: lo, hi: hi}}
 	lo, hi = w.star(l.sites, lo, hi)
-	lo, hi = w.halve(l.hosts, lo, hi)
+	lo, hi = w.quarter(l.hosts, lo, hi)
 	if l.wide {
 		w.star(nil, lo, hi)
 	} else {
-		w.halve(nil, lo, hi)
+		w.halve(lo, hi)
 	}
 	return w.tree
 }
@@ -82,20 +82,29 @@ func (w *walk) star(borders []int, lo, hi int) (int, int) {
 	return at(r)
 }
 
-// halve hangs half of the intervals between borders below the root, then half of
-// the rest, until one is left. No borders means that each position is one.
-func (w *walk) halve(borders []int, lo, hi int) (int, int) {
+// quarter hangs three quarters of the intervals between borders below the root, then
+// of the rest, until one is left: between hosts a sender is done with a message in a
+// fraction of the time that it takes, some 20 of 70 µs over an overlay.
+func (w *walk) quarter(borders []int, lo, hi int) (int, int) {
 	for {
-		mid := (lo + hi) / 2
-		if borders != nil {
-			a, z := within(borders, lo), within(borders, hi-1)
-			if a == z {
-				return lo, hi
-			}
-			mid = borders[(a+z+1)/2]
-		} else if hi-lo < 2 {
+		a, z := within(borders, lo), within(borders, hi-1)
+		if a == z {
 			return lo, hi
 		}
+		parts := min(4, z-a+1)
+		quarters := make([]int, parts+1)
+		for i := range quarters {
+			quarters[i] = borders[a+i*(z-a+1)/parts]
+		}
+		lo, hi = w.star(quarters, lo, hi)
+	}
+}
+
+// halve hangs half of the positions below the root, then half of the rest, until one
+// is left.
+func (w *walk) halve(lo, hi int) {
+	for hi-lo > 1 {
+		mid := (lo + hi) / 2
 		near, far := [2]int{lo, mid}, [2]int{mid, hi}
 		if w.root >= mid {
 			near, far = far, near

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -78,13 +79,12 @@ func (e *Engine) crowd() { e.spins, e.yields, e.hope.most = 0, crowdYields, crow
 const (
 	localSpins  = 100 // a poll of shared memory takes some 50 ns
 	socketSpins = 20  // and one of sockets ten times as long
-	manyYields  = 1000
+	manyYields  = 300 // the round trip of an overlay within a site, where nobody else wants to run
 
 	// crowdYields are those of a process that shares its processor with others of the
-	// job. Linux (EEVDF) puts who yields behind by a time slice each time, and who has
-	// slept not: of processes that have yielded a thousand times, and one that has not,
-	// that one yields to nobody for half a millisecond at a time. Who sleeps soon has
-	// nothing to catch up on, and is woken for what it waits for.
+	// job. Within a session the others run at once; one whose session is its own, as
+	// Hydra's mpiexec has it, gets the processor back (autogroups), so it sleeps soon
+	// and is woken for what it waits for.
 	crowdYields = 16
 	crowdHope   = 20 // polls, some 3 µs; see hope
 )
@@ -173,11 +173,40 @@ func (b *epoll) wait(helper bool) {
 	if helper {
 		fd = b.helper
 	}
-	_, _ = unix.EpollWait(fd, ev[:], -1) // interrupted is as good as rung
+	if helper || !b.doze(&ev[0]) {
+		_, _ = unix.EpollWait(fd, ev[:], -1) // interrupted is as good as rung
+	}
 	drainEvent(b.bell)
 	if helper {
 		drainEvent(b.kickBell)
 	}
+}
+
+// How long the driver sleeps without Go's scheduler being told. If it is told, its
+// monitor wakes, looks every 20 µs for a millisecond, takes the processor away and
+// gives it back: a few switches between threads for each message. What it pays for is
+// that other goroutines, on this processor, may begin so much later. There are none
+// now, or there would have been something to run before.
+const (
+	dozes    = 16
+	dozeTime = 1                     // ms, of each
+	idleTime = 20 * time.Microsecond // what Gosched takes at most where nothing else is to be run
+)
+
+// doze waits for something, for a while, and reports whether it has come.
+func (b *epoll) doze(ev *unix.EpollEvent) bool {
+	for range dozes {
+		began := time.Now()
+		runtime.Gosched()
+		if time.Since(began) > idleTime {
+			return false
+		}
+		n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(ev)), 1, dozeTime, 0, 0)
+		if n > 0 || errno != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // yield lets other processes run, and now and then other goroutines of this one:
