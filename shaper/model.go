@@ -157,7 +157,14 @@ func (m *model) settle(l *Link) {
 	case !limited && !waits && at >= 0:
 		m.busy = slices.Delete(m.busy, at, at+1)
 	}
-	l.demand.waiting.Store(int64(l.wait.bytes + l.out.bytes + l.urgent.bytes))
+	waiting := int64(l.wait.bytes + l.out.bytes + l.urgent.bytes)
+	l.demand.waiting.Store(waiting)
+	switch full := l.demand.full.Load(); {
+	case waiting < Backlog && full != 0:
+		l.demand.full.Store(0)
+	case waiting >= Backlog && full == 0:
+		l.demand.full.Store(l.last)
+	}
 }
 
 // forget counts nothing as released.

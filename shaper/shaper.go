@@ -207,7 +207,7 @@ type Link struct {
 	site string
 	open atomic.Bool // unlimited, and nothing waits: packets pass untouched
 
-	demand struct{ waiting, sent, last atomic.Int64 }
+	demand struct{ waiting, sent, last, full atomic.Int64 }
 
 	linkState // guarded by Shaper.mu
 }
@@ -260,13 +260,20 @@ type Demand struct {
 	Waiting int64     // bytes on the wire that wait, in either stage
 	Sent    int64     // bytes on the wire sent while the link had a limit, since it was made
 	Last    time.Time // when something was last sent or queued; zero: never
+	Full    time.Time // since when Backlog or more has waited; zero: less waits
 }
 
-// Demand returns what is wanted of the link. It costs three atomic loads.
+// Backlog is how many bytes wait in a link that could send more than it may.
+const Backlog = 2 * 1500
+
+// Demand returns what is wanted of the link. It costs four atomic loads.
 func (l *Link) Demand() Demand {
 	d := Demand{Waiting: l.demand.waiting.Load(), Sent: l.demand.sent.Load()}
 	if last := l.demand.last.Load(); last != 0 {
 		d.Last = l.s.clock.time(last)
+	}
+	if full := l.demand.full.Load(); full != 0 {
+		d.Full = l.s.clock.time(full)
 	}
 	return d
 }

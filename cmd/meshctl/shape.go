@@ -9,9 +9,10 @@ import (
 )
 
 type shapeCmd struct {
-	Show  shapeShowCmd  `cmd:"" default:"1" help:"Show rates, shares, queues, marks and drops (the default)."`
-	Set   shapeSetCmd   `cmd:"" help:"Set what this node sends to a site, until taken back or meshd ends."`
-	Clear shapeClearCmd `cmd:"" help:"Take that back."`
+	Show   shapeShowCmd   `cmd:"" default:"1" help:"Show rates, shares, queues, marks and drops (the default)."`
+	Set    shapeSetCmd    `cmd:"" help:"Set what this node sends to a site, until taken back or meshd ends."`
+	Clear  shapeClearCmd  `cmd:"" help:"Take that back."`
+	Weight shapeWeightCmd `cmd:"" help:"Set what this node counts where the shares that idle nodes leave are divided, until meshd ends."`
 }
 
 type shapeShowCmd struct{}
@@ -29,16 +30,29 @@ type shapeSetCmd struct {
 	Rate bits   `arg:"" help:"At most: 100Mb/s, 2.5G, 12.5MB/s."`
 }
 
-func (c *shapeSetCmd) Run(d *deps) error { return d.setShape(c.Site, int64(c.Rate)) }
+func (c *shapeSetCmd) Run(d *deps) error {
+	return d.setShape(api.ShapeRequest{Site: c.Site, Rate: int64(c.Rate)})
+}
 
 type shapeClearCmd struct {
 	Site string `arg:"" help:"The site."`
 }
 
-func (c *shapeClearCmd) Run(d *deps) error { return d.setShape(c.Site, 0) }
+func (c *shapeClearCmd) Run(d *deps) error { return d.setShape(api.ShapeRequest{Site: c.Site}) }
 
-func (d *deps) setShape(site string, bits int64) error {
-	r, err := d.client.SetShape(d.ctx, api.ShapeRequest{Site: site, Rate: bits})
+type shapeWeightCmd struct {
+	Weight int `arg:"" help:"1, which every node has, to 255: a node of weight 2 gets twice as much of what is left."`
+}
+
+func (c *shapeWeightCmd) Run(d *deps) error {
+	if c.Weight == 0 {
+		c.Weight = -1 // which is refused as no weight
+	}
+	return d.setShape(api.ShapeRequest{Weight: c.Weight})
+}
+
+func (d *deps) setShape(req api.ShapeRequest) error {
+	r, err := d.client.SetShape(d.ctx, req)
 	if err != nil {
 		return err
 	}
@@ -51,6 +65,9 @@ func printShape(p *printer, r api.ShapeReply) {
 		return
 	}
 	p.line("shares are %s; %s here", r.Mode, count(r.Nodes, "node"))
+	if r.Weight > 1 {
+		p.line("this node counts as %d where the shares that idle ones leave are divided", r.Weight)
+	}
 	if r.Uplink > 0 {
 		p.line("to all sites together this node may send %s", rate.Format(r.Uplink))
 	}

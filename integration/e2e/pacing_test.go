@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,40 @@ func TestPaced(t *testing.T) {
 	wantShape(ctx, t, n, "a1", "b1")
 	wantShape(ctx, t, n, "a2", "b2")
 	wantUnpaced(ctx, t, n, "a1", "a2")
+}
+
+// TestWeight: of what an idle node leaves, the heavier of two senders has more, the
+// lighter still its share of the site.
+func TestWeight(t *testing.T) {
+	t.Parallel()
+	lab.Need(t, "iperf3")
+	cfg := lab.TwoSites(lab.PortPreserving).With(func(s *lab.Site) { s.Hosts = append(s.Hosts, "a3") }, "alpha")
+	ctx, n := up(t, cfg.WithWAN(wan.Symmetric(wan.Pipe{Delay: 2 * time.Millisecond}), "alpha", "beta"), deploy.Options{})
+	for _, h := range []string{"b1", "b2"} {
+		serve(ctx, t, n.Lab.Host(h), "iperf3", "-s", "--forceflush")
+	}
+	must(ctx, t, n, "hub", "meshctl site set alpha --up 8Mb/s")
+	err := deploy.Until(ctx, 20*time.Second, "a1 knows the limit and all nodes of its site", func() (bool, error) {
+		r, err := n.Shape(ctx, "a1")
+		return r.Nodes == 3 && r.Uplink == int64(pacedUp)/3 && r.Weight == 1, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flood(t, n, "a1", "b1").Kill()
+	defer flood(t, n, "a2", "b2").Kill()
+	const atMost = pacedUp*1.03 + 50e3
+	windowHolds(ctx, t, n, "two have the same of what the third leaves", func(w window) bool {
+		return w.a1 > 3.3e6 && w.a2 > 3.3e6 && w.a1 < 4.6e6 && w.a2 < 4.6e6 && w.line < atMost
+	})
+	if out := must(ctx, t, n, "a1", "meshctl shape weight 9"); !strings.Contains(out, "this node counts as 9") {
+		t.Errorf("meshctl shape weight says\n%s", out)
+	}
+	windowHolds(ctx, t, n, "the heavier one has it all, the lighter one its share", func(w window) bool {
+		return w.a1 > 4.8e6 && w.a2 > 2.2e6 && w.a2 < 3.1e6 && w.line < atMost
+	})
+	must(ctx, t, n, "a1", "meshctl shape weight 1")
+	windowHolds(ctx, t, n, "both have the same again", func(w window) bool { return w.a1 > 3.3e6 && w.a2 > 3.3e6 })
 }
 
 // wantShape checks what a node says of what it has sent.

@@ -27,6 +27,7 @@ type pacing struct {
 	live   map[string]lentRate // what the others leave to this node, by site; "": to all
 	asked  hint.Request        // by programs, as it was taken into account last
 	nodes  int                 // that share this site's links
+	weight int                 // of this one, where what idle ones leave is divided
 }
 
 // pacedLink is the way to another site.
@@ -107,10 +108,10 @@ func (p *pacing) demand(site string) linkDemand {
 		p.mu.Unlock()
 		return linkDemand{}
 	}
-	share, rate := l.fair(), l.now
+	share, rate, weight := l.fair(), l.now, p.weight
 	p.mu.Unlock()
 	d := l.Demand()
-	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last, share: share, rate: rate}
+	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last, full: d.Full, weight: weight, share: share, rate: rate}
 }
 
 // received tells them what has come from each node of another site.

@@ -318,9 +318,12 @@ func TestPacingDaemon(t *testing.T) {
 	for _, tc := range []struct {
 		req  api.ShapeRequest
 		says string
-	}{{api.ShapeRequest{Site: "core", Rate: mbit}, "another site"}, {api.ShapeRequest{Site: "gamma"}, `"gamma"`}, {api.ShapeRequest{Site: "beta", Rate: 5}, "10kb/s"}} {
+	}{{api.ShapeRequest{Site: "core", Rate: mbit}, "another site"}, {api.ShapeRequest{Site: "gamma"}, `"gamma"`}, {api.ShapeRequest{Site: "beta", Rate: 5}, "10kb/s"}, {api.ShapeRequest{Weight: 256}, "from 1"}, {api.ShapeRequest{Weight: -1}, "from 1"}, {api.ShapeRequest{Site: "beta", Weight: 2}, "all sites"}} {
 		_, err := client.SetShape(ctx, tc.req)
 		wantLine(t, err, tc.says)
+	}
+	if rep = must(client.SetShape(ctx, api.ShapeRequest{Weight: 7}))(t); rep.Weight != 7 || d.pacing.demand("beta").weight != 7 {
+		t.Errorf("after setting a weight it says %+v", rep)
 	}
 	rep = must(client.SetShape(ctx, api.ShapeRequest{Site: "beta"}))(t)
 	if len(rep.Links) != 1 || rep.Links[0].Rate != 30*mbit || rep.Links[0].Why != "equal share" || rep.Links[0].Set != 0 {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper"
 	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
@@ -12,7 +13,8 @@ type linkDemand struct {
 	waiting int64     // bytes that wait
 	sent    int64     // bytes ever sent
 	last    time.Time // when something was last sent or queued
-	weight  int       // flows or jobs that send; 0 counts as 1
+	full    time.Time // since when so much waits; zero: it does not, or it is not known
+	weight  int       // this node's, where shares are divided; 0 counts as 1
 	share   int64     // this node's equal share, bits per second; 0: not known
 	rate    int64     // what it may send now; 0: not known
 }
@@ -24,7 +26,7 @@ type linkDemand struct {
 // for those; see headBytes. And who has borrowed for next to nothing waits longer the
 // next time.
 const (
-	backlog     = 2 * 1500              // bytes that wait in a link that could send more than it may
+	backlog     = shaper.Backlog
 	hungryAfter = 10 * time.Millisecond // with a backlog, or at once where its share takes so long for it
 	hungryBusy  = 40 * time.Millisecond // the same, after nobody had anything to lend
 	hungryLate  = 80 * time.Millisecond // the same, after what was lent was not worth while again and again
@@ -41,6 +43,7 @@ type sender struct {
 	sent int64
 	rate int64     // bits per second, of the sample before
 	full time.Time // since when it has a backlog; zero: it has none
+	seen time.Time // when it was looked at last
 	last time.Time // when it last was hungry
 
 	began    time.Time     // since when it wants more than its share; zero: it does not
@@ -65,9 +68,12 @@ func (s *sender) see(now time.Time, d linkDemand) int64 {
 		return 0
 	case d.waiting < backlog:
 		s.full = time.Time{}
+	case s.full.IsZero() && d.full.After(s.seen):
+		s.full = d.full
 	case s.full.IsZero():
 		s.full = now
 	}
+	s.seen = now
 	if age := now.Sub(s.at); age >= sentFor {
 		s.rate = (d.sent - s.sent) * 8000 / max(age.Milliseconds(), 1)
 		s.at, s.sent = now, d.sent
@@ -109,6 +115,11 @@ func (s *sender) enough(d linkDemand) {
 	}
 }
 
+// stirred reports whether a link may soon want more than its share, or does.
+func (s *sender) stirred(now time.Time) bool {
+	return !s.full.IsZero() || !s.began.IsZero() || !s.last.IsZero() && now.Sub(s.last) < borrowFor
+}
+
 // lasts reports whether the backlog alone takes the equal share so long.
 func (d linkDemand) lasts(t time.Duration) bool {
 	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*t.Seconds())
@@ -124,7 +135,11 @@ func (s *liveShares) lookAtLinks(now time.Time) {
 			delete(s.senders, site)
 			continue
 		}
-		s.look = now.Add(demandEvery)
+		next := calmEvery
+		if snd.stirred(now) {
+			next = demandEvery
+		}
+		s.look = earliest(s.look, now.Add(next))
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper"
 	"github.com/meshmpi/meshmpi/shaper/hint"
+	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
 func (d *daemon) getShape(*http.Request) (any, error) { return d.shape(), nil }
@@ -35,7 +37,7 @@ func (p *pacing) describe(rep *api.ShapeReply) {
 	stats := p.shaper.Stats()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rep.Mode, rep.Nodes, rep.Uplink = string(p.mode), p.nodes, p.uplink
+	rep.Mode, rep.Nodes, rep.Uplink, rep.Weight = string(p.mode), p.nodes, p.uplink, max(p.weight, 1)
 	rep.Measured = p.d.foundTo("")
 	for _, s := range stats {
 		l := p.links[s.Site]
@@ -92,6 +94,12 @@ func (d *daemon) postShape(r *http.Request) (any, error) {
 	if d.pacing == nil {
 		return nil, fmt.Errorf("meshd on %s runs with --pace off; start it without to set rates", d.id.self.Name)
 	}
+	if req.Weight != 0 {
+		if err := d.pacing.setWeight(req); err != nil {
+			return nil, err
+		}
+		return d.getShape(r)
+	}
 	if req.Rate != 0 {
 		if err := rate.Check(req.Rate); err != nil {
 			return nil, err
@@ -101,6 +109,23 @@ func (d *daemon) postShape(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.getShape(r)
+}
+
+// setWeight sets what this node counts where the shares that idle nodes leave are
+// divided.
+func (p *pacing) setWeight(req api.ShapeRequest) error {
+	switch {
+	case req.Site != "" || req.Rate != 0:
+		return errors.New("a weight is this node's, for all sites: set it by itself")
+	case req.Weight < 1 || req.Weight > share.MaxWeight:
+		return fmt.Errorf("a weight of %d: it is from 1, which every node has, to %d", req.Weight, share.MaxWeight)
+	case p.mode != PaceLive:
+		return fmt.Errorf("meshd on %s runs with --pace %s, and shares are equal; start it with --pace live to set a weight", p.d.id.self.Name, p.mode)
+	}
+	p.mu.Lock()
+	p.weight = req.Weight
+	p.mu.Unlock()
+	return nil
 }
 
 // setRate sets what this node sends to a site over everything else; 0 takes it back.

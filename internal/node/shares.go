@@ -24,7 +24,8 @@ const SharesPort = 7724
 // Timing of the live shares' daemon side. Go's timers are about a millisecond
 // late; nothing here needs better, since what is urgent comes by a call.
 const (
-	demandEvery  = 2 * time.Millisecond   // between looks at links that send
+	demandEvery  = 2 * time.Millisecond   // between looks at links where something waits, or that have borrowed
+	calmEvery    = 6 * time.Millisecond   // at others that send; each look wakes two threads
 	idleLink     = 100 * time.Millisecond // without demand before a link is no longer looked at
 	arriveEvery  = 10 * time.Millisecond  // between looks at what arrives, while something does
 	arriveRarely = 100 * time.Millisecond // while nothing does

@@ -260,6 +260,9 @@ func TestSenderSees(t *testing.T) {
 		{43, linkDemand{sent: 45_000, last: at(32)}, 0},                         // silence
 		{44, linkDemand{waiting: 9000, last: at(44), share: 10e6}, 1},           // its share takes 7 ms
 		{46, linkDemand{waiting: 25_000, last: at(46), share: 10e6}, unbounded}, // that lasts by itself
+		{80, linkDemand{last: at(60)}, 0},
+		{86, linkDemand{waiting: 9000, last: at(86), full: at(82)}, 1},         // a look that comes late
+		{92, linkDemand{waiting: 9000, last: at(92), full: at(82)}, unbounded}, // and knows since when
 	} {
 		if got := s.see(at(step.ms), step.d); got != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)

@@ -77,7 +77,7 @@ func (m *Machine) Arriving(now time.Duration, arrivals []Arrival) {
 		name := poolName(a.Site)
 		sum := d.here[name]
 		if len(d.here) < maxEntries || sum.senders > 0 {
-			d.here[name] = arrival{sum.rate + a.Rate, min(sum.senders+1, maxWeight)}
+			d.here[name] = arrival{sum.rate + a.Rate, min(sum.senders+1, MaxWeight)}
 		}
 	}
 	slices.SortFunc(d.senders, func(a, b Arrival) int { return slices.Compare(a.From[:], b.From[:]) })

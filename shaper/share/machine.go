@@ -42,7 +42,7 @@ const notch = 16
 const (
 	MaxMembers = 4096
 	maxCaps    = 64 // receivers heard per pool
-	maxWeight  = 255
+	MaxWeight  = 255
 )
 
 // ErrStranger says that a notice came from a node it may not come from.
@@ -165,7 +165,7 @@ func (m *Machine) Uplink(now time.Duration, bits int64) { m.Capacity(now, "", bi
 // between.
 func (m *Machine) Demand(now time.Duration, to Site, want int64, weight int) {
 	m.tick(now)
-	m.pool(to).demand(now, max(want, 0), min(max(weight, 1), maxWeight))
+	m.pool(to).demand(now, max(want, 0), min(max(weight, 1), MaxWeight))
 	up := m.pool("")
 	var sum int64
 	all := 0
@@ -175,7 +175,7 @@ func (m *Machine) Demand(now time.Duration, to Site, want int64, weight int) {
 			all += p.weight
 		}
 	}
-	up.demand(now, sum, min(max(all, 1), maxWeight))
+	up.demand(now, sum, min(max(all, 1), MaxWeight))
 	m.stale = true
 }
 

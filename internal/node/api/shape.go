@@ -9,8 +9,9 @@ import (
 // the others. Rates are bits per second of bytes on the wire, 0: no limit.
 type ShapeReply struct {
 	Version  int            `json:"version"`
-	Mode     string         `json:"mode"`  // live, static, off
-	Nodes    int            `json:"nodes"` // of this site that are counted
+	Mode     string         `json:"mode"`   // live, static, off
+	Nodes    int            `json:"nodes"`  // of this site that are counted
+	Weight   int            `json:"weight"` // of this one, where what idle ones leave is divided
 	Uplink   int64          `json:"uplink_bps"`
 	Measured *Found         `json:"uplink_found,omitempty"` // of all nodes together, where the uplink is measured
 	Links    []ShapeLink    `json:"links"`                  // by site
@@ -59,10 +60,12 @@ type ShapeProgram struct {
 }
 
 // ShapeRequest asks POST /v1/shape to set what this node sends to a site, over what
-// is shared; 0 takes that back. It holds until the daemon ends.
+// is shared; 0 takes that back. Or, if Weight is not 0, to set this node's weight. It
+// holds until the daemon ends.
 type ShapeRequest struct {
-	Site string `json:"site"`
-	Rate int64  `json:"rate_bps"`
+	Site   string `json:"site,omitempty"`
+	Rate   int64  `json:"rate_bps,omitempty"`
+	Weight int    `json:"weight,omitempty"`
 }
 
 // Shape returns how this node's traffic to other sites is paced.
