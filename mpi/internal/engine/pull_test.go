@@ -5,6 +5,9 @@ import (
 	"errors"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/internal/eventually"
 )
 
 // brokenPull is a puller that fails after so many bytes.
@@ -78,4 +81,44 @@ func TestPullFromDead(t *testing.T) {
 		t.Errorf("got %v, want that the sender has failed", err)
 	}
 	crash(t, es)
+}
+
+// TestPullBesideSleeper: a large message is read at once although another goroutine of
+// the receiver drives, and sleeps for a message that nobody sends yet.
+func TestPullBesideSleeper(t *testing.T) {
+	const n = 3 * pullPiece
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			es := kind.make(t, 2)
+			big := isend(t, es[0], 1, 2, pattern(n, 5))
+			if _, err := es[1].Probe(0, world, 2); err != nil {
+				t.Fatal(err)
+			}
+			slept := make(chan bool)
+			go func() {
+				recv(t, es[1], 0, 1, 1)
+				close(slept)
+			}()
+			eventually.Holds(t, "the other goroutine sleeps", func() (asleep bool) {
+				es[1].Do(func(*Op) { d := es[1].driver; asleep = d != nil && d != &es[1].helper && d.asleep })
+				return asleep
+			})
+			read := make(chan bool)
+			go func() {
+				if got, _ := recv(t, es[1], 0, 2, n); !bytes.Equal(got, pattern(n, 5)) {
+					t.Error("other contents")
+				}
+				close(read)
+			}()
+			select {
+			case <-read:
+			case <-time.After(20 * time.Second):
+				t.Error("it is not read")
+			}
+			send(t, es[0], 1, 1, []byte{1})
+			<-slept
+			<-read
+			wait(t, es[0], big)
+		})
+	}
 }

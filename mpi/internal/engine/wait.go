@@ -49,11 +49,17 @@ func (g *gate) makeWay() {
 func (e *Engine) leave() {
 	if e.ending.first != nil || len(e.deferred) > 0 || len(e.breaking) > 0 || e.pulls.first != nil {
 		e.settle()
-		if e.pulls.first != nil && e.driver != nil && e.driver.asleep {
-			e.bell.ring() // reading across needs somebody who is awake
-		}
+		e.rouse()
 	}
 	e.gate.unlock()
+}
+
+// rouse wakes a driver that sleeps, if there is something to be read across: that needs
+// somebody who is awake. It is for whoever leaves such things behind.
+func (e *Engine) rouse() {
+	if e.pulls.first != nil && e.driver != nil && e.driver.asleep {
+		e.bell.ring()
+	}
 }
 
 // settle does what was put off: callbacks, and what follows from broken links.
@@ -134,6 +140,7 @@ func (e *Engine) block(w *waiter) {
 		w.parked = true
 		w.next = e.parked
 		e.parked = w
+		e.rouse()
 		e.gate.unlock()
 		<-w.wake
 		e.gate.lock()
