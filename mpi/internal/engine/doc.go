@@ -16,8 +16,8 @@
 //
 // The driver spins, then yields, then sleeps until a doorbell rings: a channel
 // if all peers are in this process, otherwise an eventfd under epoll. For the first
-// 16 ms of that sleep Go's scheduler is not told, in slices of 1 ms, unless other
-// goroutines are there to be run. Where processes share a processor (Crowd) it yields
+// millisecond of that sleep Go's scheduler is not told, unless other goroutines are
+// there to be run. Where processes share a processor (Crowd) it yields
 // at once, but for a moment after something has come; see hope.
 //
 // # Protocol

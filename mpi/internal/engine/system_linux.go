@@ -30,7 +30,8 @@ type epoll struct {
 	sockets        []*tcpWire
 	turn           uint
 	yields         atomic.Uint32
-	others         int // of the job on this host, as far as the engine was told
+	others         int  // of the job on this host, as far as the engine was told
+	carried        bool // goroutines carry messages: there are groups, or a network in this process
 	events         [64]unix.EpollEvent
 
 	mu     sync.RWMutex // held for reading while a descriptor is in use without the engine held
@@ -52,11 +53,21 @@ func (e *Engine) equipSystem() error {
 	}
 	e.closers = append(e.closers, b.close)
 	e.poll, e.bell, e.ready = b, b, b
+	if e.cfg.Dial != nil || e.cfg.Listen != nil {
+		e.carry()
+	}
 	e.spins, e.yields = localSpins, manyYields
 	if runtime.NumCPU() == 1 {
 		e.spins = 0
 	}
 	return e.equipLocal()
+}
+
+// carry says that goroutines carry messages of this process.
+func (e *Engine) carry() {
+	if e.poll != nil {
+		e.poll.carried = true
+	}
 }
 
 // Crowd tells the engine, before Start, whether this process shares its processors
@@ -173,7 +184,7 @@ func (b *epoll) wait(helper bool) {
 	if helper {
 		fd = b.helper
 	}
-	if helper || !b.doze(&ev[0]) {
+	if helper || b.carried || !b.doze(&ev[0]) {
 		_, _ = unix.EpollWait(fd, ev[:], -1) // interrupted is as good as rung
 	}
 	drainEvent(b.bell)
@@ -182,31 +193,26 @@ func (b *epoll) wait(helper bool) {
 	}
 }
 
-// How long the driver sleeps without Go's scheduler being told. If it is told, its
-// monitor wakes, looks every 20 µs for a millisecond, takes the processor away and
-// gives it back: a few switches between threads for each message. What it pays for is
-// that other goroutines, on this processor, may begin so much later. There are none
-// now, or there would have been something to run before.
+// How long the driver sleeps at first without Go's scheduler being told. If it is
+// told, its monitor wakes, looks every 20 µs for a millisecond, takes the processor
+// away and gives it back: a few switches between threads for each message of a LAN.
+// What that costs is that other goroutines, where Go has this processor only, may begin
+// so much later. There are none now, or there would have been something to run before;
+// and where goroutines carry messages, nobody dozes.
 const (
-	dozes    = 16
-	dozeTime = 1                     // ms, of each
+	dozeTime = 1                     // ms
 	idleTime = 20 * time.Microsecond // what Gosched takes at most where nothing else is to be run
 )
 
 // doze waits for something, for a while, and reports whether it has come.
 func (b *epoll) doze(ev *unix.EpollEvent) bool {
-	for range dozes {
-		began := time.Now()
-		runtime.Gosched()
-		if time.Since(began) > idleTime {
-			return false
-		}
-		n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(ev)), 1, dozeTime, 0, 0)
-		if n > 0 || errno != 0 {
-			return true
-		}
+	began := time.Now()
+	runtime.Gosched()
+	if time.Since(began) > idleTime {
+		return false
 	}
-	return false
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(ev)), 1, dozeTime, 0, 0)
+	return n > 0 || errno != 0
 }
 
 // yield lets other processes run, and now and then other goroutines of this one:
