@@ -54,7 +54,8 @@ func newKernelDevice(dev wgtun.Device) (*kernelDevice, error) {
 }
 
 // Read implements tun.Device. A superpacket of more segments than there are bufs is
-// read by several calls.
+// read by several calls. A packet that makes no sense is dropped, with an error after
+// which WireGuard reads on.
 func (d *kernelDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	if d.left.empty() {
 		d.read.data = d.in
@@ -68,19 +69,23 @@ func (d *kernelDevice) Read(bufs [][]byte, sizes []int, offset int) (int, error)
 			return 0, err
 		}
 		if err := d.left.set(d.in[:n]); err != nil {
-			return 0, err
+			return 0, dropped(err)
 		}
 	}
 	n := 0
 	for ; n < len(bufs) && !d.left.empty(); n++ {
 		size, err := d.left.next(bufs[n][offset:])
 		if err != nil {
-			return n, err
+			return n, dropped(err)
 		}
 		sizes[n] = size
 	}
 	return n, nil
 }
+
+// dropped wraps why a packet was dropped in the one error that WireGuard does not take
+// for the device's end. Somebody who may open a packet socket may send anything.
+func dropped(why error) error { return fmt.Errorf("%w (%w)", why, wgtun.ErrTooManySegments) }
 
 // Write implements tun.Device.
 func (d *kernelDevice) Write(bufs [][]byte, offset int) (int, error) {
