@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/mesh/udp"
 	"github.com/meshmpi/meshmpi/shaper/estimate"
 	"github.com/meshmpi/meshmpi/shaper/share"
 )
@@ -129,7 +130,11 @@ func (d *daemon) listenShares() (net.PacketConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: live shares on %s: %w", at, err)
 	}
-	return c, nil
+	q, err := udp.NewQuiet(c) // each look at the links ends in a read, mostly of nothing
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("node: live shares on %s: %w", at, err), c.Close())
+	}
+	return q, nil
 }
 
 // holdShares keeps the live shares' port from others where this node shares nothing
@@ -143,7 +148,7 @@ func (d *daemon) holdShares() error {
 		return err
 	}
 	d.onClose("the live shares' port", conn)
-	if c, ok := conn.(*net.UDPConn); ok {
+	if c, ok := conn.(*udp.Quiet); ok {
 		return c.SetReadBuffer(1) // the kernel makes it its least
 	}
 	return nil
