@@ -45,10 +45,7 @@ type shapeWeightCmd struct {
 }
 
 func (c *shapeWeightCmd) Run(d *deps) error {
-	if c.Weight == 0 {
-		c.Weight = -1 // which is refused as no weight
-	}
-	return d.setShape(api.ShapeRequest{Weight: c.Weight})
+	return d.setShape(api.ShapeRequest{Weight: &c.Weight})
 }
 
 func (d *deps) setShape(req api.ShapeRequest) error {

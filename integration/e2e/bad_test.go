@@ -291,7 +291,7 @@ func badShapes() []bad {
 		{"shape set by nobody", "a1", unprivileged + "meshctl shape set beta 1G", 1, "root…a1…sudo"},
 		{"shape weight, none", "a1", "meshctl shape weight", 2, "<weight>…--help"},
 		{"shape weight, a word", "a1", "meshctl shape weight heavy", 2, `heavy`},
-		{"shape weight, 0", "a1", "meshctl shape weight 0", 1, "from 1…to 255"},
+		{"shape weight, 0", "a1", "meshctl shape weight 0", 1, "weight of 0…from 1…to 255"},
 		{"shape weight, 256", "a1", "meshctl shape weight 256", 1, "weight of 256…from 1…to 255"},
 		{"shape weight by nobody", "a1", unprivileged + "meshctl shape weight 2", 1, "root…a1…sudo"},
 		{"shape clear, no site", "a1", "meshctl shape clear", 2, "<site>…--help"},

@@ -94,8 +94,11 @@ func (d *daemon) postShape(r *http.Request) (any, error) {
 	if d.pacing == nil {
 		return nil, fmt.Errorf("meshd on %s runs with --pace off; start it without to set rates", d.id.self.Name)
 	}
-	if req.Weight != 0 {
-		if err := d.pacing.setWeight(req); err != nil {
+	if req.Weight != nil {
+		if req.Site != "" || req.Rate != 0 {
+			return nil, errors.New("a weight is this node's, for all sites: set it by itself")
+		}
+		if err := d.pacing.setWeight(*req.Weight); err != nil {
 			return nil, err
 		}
 		return d.getShape(r)
@@ -113,17 +116,15 @@ func (d *daemon) postShape(r *http.Request) (any, error) {
 
 // setWeight sets what this node counts where the shares that idle nodes leave are
 // divided.
-func (p *pacing) setWeight(req api.ShapeRequest) error {
+func (p *pacing) setWeight(weight int) error {
 	switch {
-	case req.Site != "" || req.Rate != 0:
-		return errors.New("a weight is this node's, for all sites: set it by itself")
-	case req.Weight < 1 || req.Weight > share.MaxWeight:
-		return fmt.Errorf("a weight of %d: it is from 1, which every node has, to %d", req.Weight, share.MaxWeight)
+	case weight < 1 || weight > share.MaxWeight:
+		return fmt.Errorf("a weight of %d: it is from 1, which every node has, to %d", weight, share.MaxWeight)
 	case p.mode != PaceLive:
 		return fmt.Errorf("meshd on %s runs with --pace %s, and shares are equal; start it with --pace live to set a weight", p.d.id.self.Name, p.mode)
 	}
 	p.mu.Lock()
-	p.weight = req.Weight
+	p.weight = weight
 	p.mu.Unlock()
 	return nil
 }

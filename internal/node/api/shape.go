@@ -60,12 +60,12 @@ type ShapeProgram struct {
 }
 
 // ShapeRequest asks POST /v1/shape to set what this node sends to a site, over what
-// is shared; 0 takes that back. Or, if Weight is not 0, to set this node's weight. It
-// holds until the daemon ends.
+// is shared; 0 takes that back. Or, with a Weight, to set this node's. It holds until
+// the daemon ends.
 type ShapeRequest struct {
 	Site   string `json:"site,omitempty"`
 	Rate   int64  `json:"rate_bps,omitempty"`
-	Weight int    `json:"weight,omitempty"`
+	Weight *int   `json:"weight,omitempty"`
 }
 
 // Shape returns how this node's traffic to other sites is paced.
