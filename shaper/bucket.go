@@ -2,6 +2,10 @@ package shaper
 
 import "time"
 
+// Pair is two datagrams of Ethernet's size, in bytes: as much may leave at once at any
+// rate.
+const Pair = 2 * 1542
+
 const (
 	burstTime = int64(100 * time.Microsecond) // what may leave at once, in time at the rate
 	maxLate   = int64(20 * time.Millisecond)  // the most lateness that is caught up
@@ -10,7 +14,11 @@ const (
 	// While it catches up a burst is smaller, by what the higher rate adds in a
 	// millisecond: so no window of that length exceeds the bound even then.
 	catchUpLess = int64(time.Millisecond) / (catchUp - 1)
-	lowest      = 2 * 1542 // bytes that may always leave at once: two datagrams of Ethernet's size
+
+	// payBack is the part of the rate, one in so many, that who has had the extra bytes
+	// and goes on does without until it has sent no more than the rate: what they left
+	// in the queue behind would stay there as long as everybody goes on.
+	payBack = 8
 )
 
 // bucket is the generic cell rate algorithm (ITU-T I.371) in bytes: it keeps the
@@ -18,6 +26,8 @@ const (
 // What may leave at once is bounded by depth, whatever happened before, and the
 // bytes of any window of t seconds by rate × t + depth; while it catches up, by
 // 1.025 × rate × t + depth.
+//
+// Extra bytes, beyond a burst, are only lent: see payBack.
 //
 // It computes in whole nanoseconds and carries the remainder, so that there is
 // no drift at any rate.
@@ -27,7 +37,8 @@ type bucket struct {
 	burst int   // bytes that may leave back to back
 	bytes int   // depth: burst, or more where another bucket spaces what this lets through
 	depth int64 // the same in ns at the rate
-	tat   int64 // theoretical arrival time: when all that was sent is paid for, ns; at most depth ahead
+	tat   int64 // theoretical arrival time: when all that was sent is paid for, ns; ahead by depth and one packet's payBack at most
+	owed  int64 // what of the extra bytes is still to be paid back, ns at the rate
 	rem   int64 // of the last division, in bits × 1e9 / s, below rate
 	late  int64 // what the pacing thread has lost by being late, ns at the rate
 }
@@ -44,7 +55,7 @@ func (b *bucket) set(now int64, r Rate, two int) {
 	was := b.rate
 	b.rate, b.rem = r, 0
 	if r == 0 {
-		b.late = 0
+		b.late, b.owed = 0, 0
 		return
 	}
 	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
@@ -56,10 +67,15 @@ func (b *bucket) set(now int64, r Rate, two int) {
 		b.tat, b.late = now, 0
 	case was != r && ahead > 0:
 		b.tat = now + min(int64(ahead*float64(was)/float64(r)), b.depth)
+		b.owed = int64(float64(b.owed) * float64(was) / float64(r))
 	case was == r && (ahead > 0 || grown > 0):
 		b.tat = max(max(b.tat, now)+int64(grown)*8e9/int64(r), now)
 	}
+	b.owed = min(b.owed, b.beyond())
 }
+
+// beyond is what extra bytes add to a burst, ns at the rate.
+func (b *bucket) beyond() int64 { return int64(b.bytes-b.burst) * 8e9 / int64(b.rate) }
 
 // cost is the time that bytes take at the rate.
 func (b *bucket) cost(bytes int) int64 {
@@ -106,9 +122,12 @@ func (b *bucket) rested(now int64) {
 }
 
 // charge accounts for bytes that leave.
-func (b *bucket) charge(bytes int) {
+func (b *bucket) charge(now int64, bytes int) {
 	if b.rate == 0 {
 		return
+	}
+	if b.tat <= now { // it has rested: all extra bytes are there anew
+		b.owed = b.beyond()
 	}
 	n := int64(bytes)*8e9 + b.rem
 	cost := n / int64(b.rate)
@@ -116,4 +135,9 @@ func (b *bucket) charge(bytes int) {
 	waived := min(b.late, cost/catchUp)
 	b.late -= waived
 	b.tat += cost - waived
+	if b.owed > 0 && b.at(bytes) > now {
+		back := min(b.owed, cost/payBack)
+		b.tat += back
+		b.owed -= back
+	}
 }

@@ -86,9 +86,38 @@ func TestExtraIsSavedUp(t *testing.T) {
 			most(0, 0)
 			saturate(w, f, fixed(1452), 2*ms)
 		}
-		checkWindows(t, w.log, own, lowest)
+		checkWindows(t, w.log, own, Pair)
 		if got := float64(w.bytes(from, w.now, nil)) * 8e9 / float64(w.now-from); got < own*0.99 {
 			t.Errorf("uplink %v: while extra bytes come and go it sends %.4g bit/s of %.4g", uplink, got, own)
 		}
+	}
+}
+
+// TestExtraIsPaidBack: who goes on after its extra bytes has soon sent no more than its
+// rate, and from then on sends as much; after a rest it has them again.
+func TestExtraIsPaidBack(t *testing.T) {
+	const own, whole, extra = 25e6, 100e6, 16 << 10
+	w := newWorld(t)
+	l := w.link(own)
+	w.m.setMost(w.now, l, whole, extra)
+	f := w.flow(l)
+	for range 3 {
+		w.now += 10 * ms // until it is saved up
+		from := w.now
+		ahead := func() float64 { return float64(w.bytes(from, w.now, nil)) - own/8e9*float64(w.now-from) }
+		saturate(w, f, fixed(1452), 4*ms)
+		if most := ahead(); most < extra*0.8 {
+			t.Errorf("after 4 ms it is %.0f bytes ahead of its rate, want most of %d", most, extra)
+		}
+		saturate(w, f, fixed(1452), extra*payBack*8e9/own)
+		if rest := ahead(); rest > 2*Pair {
+			t.Errorf("when it should have paid back it is %.0f bytes ahead of its rate", rest)
+		}
+		since := w.now
+		saturate(w, f, fixed(1452), 200*ms)
+		if got := float64(w.bytes(since, w.now, nil)) * 8e9 / float64(w.now-since); got < own*0.99 || got > own*1.01 {
+			t.Errorf("then it sends %.4g bit/s of %.4g", got, own)
+		}
+		w.run(w.now+300*ms, nil)
 	}
 }

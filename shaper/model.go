@@ -73,7 +73,7 @@ type flowState struct {
 	released int // its part of the link's
 }
 
-func (m *model) init() { m.two = lowest }
+func (m *model) init() { m.two = Pair }
 
 // limit is the rate that a link can have at most, 0 for any.
 func (m *model) limit(l *Link) Rate {

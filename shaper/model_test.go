@@ -128,7 +128,7 @@ func TestIdle(t *testing.T) {
 		w.now += 500 * ms
 		from := len(w.log)
 		saturate(w, f, fixed(1452), 20*ms)
-		checkWindows(t, w.log[from:], 100e6, lowest)
+		checkWindows(t, w.log[from:], 100e6, Pair)
 	}
 }
 

@@ -145,7 +145,7 @@ func TestFairStage1(t *testing.T) {
 	if got := float64(p.bytes(p.log[0].at, p.now, nil)) * 8e9 / float64(550*ms); got < 99.5e6 {
 		t.Errorf("the link carried %.4g bit/s of 100e6", got)
 	}
-	checkWindows(t, p.log, 100e6, lowest)
+	checkWindows(t, p.log, 100e6, Pair)
 	checkOrder(t, p.world)
 }
 
@@ -283,7 +283,7 @@ func TestWindow(t *testing.T) {
 		}
 		p.goOn(300 * ms)
 		// The first window is on its way before anything can leave, so it grows.
-		if want := 2 * max(lowest*3/2, int(int64(r)/8*windowTime/1e9)*6/5); most > want {
+		if want := 2 * max(Pair*3/2, int(int64(r)/8*windowTime/1e9)*6/5); most > want {
 			t.Errorf("%d bit/s: %d bytes released at once, want at most %d", r, most, want)
 		}
 		if got := float64(p.bytes(p.log[0].at, p.now, nil)) * 8e9 / float64(300*ms); got < float64(r)*0.98 {
@@ -339,7 +339,7 @@ func TestStarved(t *testing.T) {
 	if got := float64(p.bytes(p.now-1500*ms, p.now, nil)) * 8e9 / float64(1500*ms); got < 99e6 || got > 101e6 {
 		t.Errorf("sent %.4g bit/s, want 100e6 within 1 %%", got)
 	}
-	checkWindows(t, p.log, 102.5e6, lowest+lowest/100)
+	checkWindows(t, p.log, 102.5e6, Pair+Pair/100)
 	if w := p.flows[0].link.window; w <= windowTime || w > windowMax {
 		t.Errorf("the window is %d ns", w)
 	}

@@ -97,7 +97,7 @@ func (m *model) departed(now int64, f *Flow, pkt []byte) {
 func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
 	l := f.link
 	for _, b := range m.buckets(l) {
-		b.charge(wire)
+		b.charge(now, wire)
 	}
 	m.departed(now, f, pkt)
 	m.served = max(m.served, l.virtual)

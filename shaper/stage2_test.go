@@ -28,7 +28,7 @@ func TestRateAndWindows(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%s", r, name), func(t *testing.T) {
 				w := newWorld(t)
 				f := w.flow(w.link(r))
-				d := max(int64(1600*lowest*8e9/float64(r)), 20*ms)
+				d := max(int64(1600*Pair*8e9/float64(r)), 20*ms)
 				saturate(w, f, size, d)
 				// Between two departures, each excluding what leaves after it.
 				from, to := w.log[len(w.log)/50].at, w.log[len(w.log)-1].at
@@ -131,10 +131,11 @@ func TestExtra(t *testing.T) {
 		if len(w.log) != 150 {
 			t.Fatalf("%d of 150 datagrams have left", len(w.log))
 		}
-		checkWindows(t, w.log, whole*1.025, lowest)
+		checkWindows(t, w.log, whole*1.025, Pair)
 		checkWindows(t, w.log, own*1.025, extra)
-		// 46 kB: a third more than extra at the whole rate, the rest at the own.
-		took, want := w.log[29].at-w.log[0].at, int64((29*1494-extra)*8e9/own)
+		// 46 kB: a third more than extra at the whole rate, the rest at the own, while
+		// that is paid back.
+		took, want := w.log[29].at-w.log[0].at, int64((29*1494-extra)*8e9/own*(payBack+1)/payBack)
 		if took > want*11/10 || took < want*8/10 {
 			t.Errorf("uplink %v: 30 datagrams took %v ms, want %v", uplink, took/ms, want/ms)
 		}
@@ -143,7 +144,7 @@ func TestExtra(t *testing.T) {
 		w.log = nil
 		w.send(f, sealed(200, 1452), sealed(201, 1452), sealed(202, 1452))
 		w.run(w.now+10*ms, nil)
-		checkWindows(t, w.log, own*1.025, lowest)
+		checkWindows(t, w.log, own*1.025, Pair)
 	}
 }
 

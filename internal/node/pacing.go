@@ -243,12 +243,17 @@ func (p *pacing) changed() {
 	}
 }
 
-// headBytes are what the nodes of a site may together fill of the queue before the link
-// when they wake in one moment. With what live shares are too much by until a notice
-// has come (package share), it is less than the 64 kB that the queue of a small switch
-// holds. Each may send a part of it at the site's rate; meanwhile the link carries as
-// much, so that N parts leave N−1 in the queue.
-const headBytes = 48 << 10
+// What the nodes of a site may together fill of the queue before the link when they
+// wake in one moment. It is less than the 64 kB that the queue of a small switch holds.
+// Packets leave in pairs, so each of them takes the room of one; what is left is heads,
+// of which each may send one at the site's rate: meanwhile the link carries as much, so
+// that N heads leave N−1 in the queue.
+const queueBytes = 58 << 10
+
+// headBytes is what one of so many nodes may send ahead.
+func headBytes(nodes int) int {
+	return max(queueBytes-nodes*shaper.Pair, 0) / max(nodes-1, 1)
+}
 
 // headroom is what a limit may be exceeded by, with whose rate.
 type headroom struct {
@@ -256,10 +261,10 @@ type headroom struct {
 	extra int
 }
 
-// deepen gives a link its part of headBytes, under live shares, and none while others
-// use some of what is this node's.
+// deepen gives a link its head, under live shares, and none while others use some of
+// what is this node's.
 func (p *pacing) deepen(was *headroom, whole int64, lends bool, set func(shaper.Rate, int)) {
-	now := headroom{whole, headBytes / max(p.nodes-1, 1)}
+	now := headroom{whole, headBytes(p.nodes)}
 	if lends {
 		now.extra = 0
 	}

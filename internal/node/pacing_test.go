@@ -14,6 +14,7 @@ import (
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper"
 	"github.com/meshmpi/meshmpi/shaper/hint"
 )
 
@@ -176,11 +177,23 @@ func TestHeadroom(t *testing.T) {
 			t.Errorf("%s: %+v of the uplink, %+v of the link, want %+v", what, p.head, p.links["beta"].head, w)
 		}
 	}
-	want("three nodes", headBytes/2)
+	want("three nodes", headBytes(3))
 	p.lent("", lentRate{bits: 30 * mbit, lends: true})
 	want("while it lends", 0)
 	p.lent("", lentRate{bits: 30 * mbit})
-	want("afterwards", headBytes/2)
+	want("afterwards", headBytes(3))
+}
+
+// TestHeadBytes: however many nodes there are, what they leave in the queue fits it.
+func TestHeadBytes(t *testing.T) {
+	for n := 1; n <= 100; n++ {
+		if left := headBytes(n)*(n-1) + n*shaper.Pair; headBytes(n) < 0 || headBytes(n) > 0 && left > 64_000 {
+			t.Errorf("%d nodes send %d bytes ahead, which leaves %d in the queue", n, headBytes(n), left)
+		}
+	}
+	if headBytes(4) < 10*1542 {
+		t.Errorf("four nodes send %d bytes ahead, want ten packets", headBytes(4))
+	}
 }
 
 // TestPacingSessions: who counts depends on whether a hub tells who is up, so a
@@ -196,6 +209,15 @@ func TestPacingSessions(t *testing.T) {
 	d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)}) // in the place of what a session changes
 	l.session("hub:51820", false, errors.New("gone"))
 	wantRate(t, d, "a session has ended", "beta", 30*mbit, "equal share")
+}
+
+// TestWeightOfStatic: where shares are equal by definition there is no weight to set.
+func TestWeightOfStatic(t *testing.T) {
+	d := pacer(t, PaceStatic, other("b1", "beta", 6))
+	wantLine(t, d.pacing.setWeight(2), d.id.self.Name, "--pace static", "--pace live")
+	if d.pacing.weight != 0 {
+		t.Errorf("and yet it is %d", d.pacing.weight)
+	}
 }
 
 // TestPacingOff: then nothing is asked, nothing is paced, and sessions keep the nice
@@ -318,11 +340,11 @@ func TestPacingDaemon(t *testing.T) {
 	for _, tc := range []struct {
 		req  api.ShapeRequest
 		says string
-	}{{api.ShapeRequest{Site: "core", Rate: mbit}, "another site"}, {api.ShapeRequest{Site: "gamma"}, `"gamma"`}, {api.ShapeRequest{Site: "beta", Rate: 5}, "10kb/s"}, {api.ShapeRequest{Weight: 256}, "from 1"}, {api.ShapeRequest{Weight: -1}, "from 1"}, {api.ShapeRequest{Site: "beta", Weight: 2}, "all sites"}} {
+	}{{api.ShapeRequest{Site: "core", Rate: mbit}, "another site"}, {api.ShapeRequest{Site: "gamma"}, `"gamma"`}, {api.ShapeRequest{Site: "beta", Rate: 5}, "10kb/s"}, {api.ShapeRequest{Weight: new(256)}, "weight of 256"}, {api.ShapeRequest{Weight: new(0)}, "weight of 0"}, {api.ShapeRequest{Site: "beta", Weight: new(2)}, "all sites"}} {
 		_, err := client.SetShape(ctx, tc.req)
 		wantLine(t, err, tc.says)
 	}
-	if rep = must(client.SetShape(ctx, api.ShapeRequest{Weight: 7}))(t); rep.Weight != 7 || d.pacing.demand("beta").weight != 7 {
+	if rep = must(client.SetShape(ctx, api.ShapeRequest{Weight: new(7)}))(t); rep.Weight != 7 || d.pacing.demand("beta").weight != 7 {
 		t.Errorf("after setting a weight it says %+v", rep)
 	}
 	rep = must(client.SetShape(ctx, api.ShapeRequest{Site: "beta"}))(t)

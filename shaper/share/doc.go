@@ -74,8 +74,11 @@
 // (Lends), because then what was lent is in use besides. If all wake in one
 // instant, N·h bytes come while the link carries h of them, and then as much comes as
 // leaves; nodes that wake one after another add no more. So with h = H/(N−1) at most H
-// bytes are added to the queue, and with H = 48 kB and d = 1 ms the first column above
-// comes to 57.4 kB, of 64, at the very most: where all wake, nobody had lent much.
+// bytes are added to the queue. A node adds its h or what it takes back (above), not
+// both; and since packets leave in pairs, N nodes may be N pairs ahead besides. With
+// N = 4 and H = 47 kB that comes to 59 kB; where more pairs have to fit, H is less.
+// Nobody may keep that up: a node that goes on when its h bytes are gone sends an eighth
+// less than its rate until it has paid them back, and meanwhile the queue drains.
 //
 // What an excess left in the queue drains because an idle lender keeps back
 // 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow the
