@@ -156,8 +156,8 @@ func (w *World) topology(g *Group) coll.Topo {
 		at := w.placeOf(p)
 		t.Host[i], t.Site[i] = renumber(hosts, at.host), renumber(sites, at.site)
 	}
-	for _, load := range w.table.loads(g.procs) {
-		t.Crowded = t.Crowded || load > 1.99
+	for _, l := range w.table.loads(g.procs) {
+		t.Crowded = t.Crowded || l.processors > 0 && l.processes >= 2*l.processors
 	}
 	return t
 }

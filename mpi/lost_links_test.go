@@ -17,6 +17,9 @@ func TestLostLink(t *testing.T) {
 	for _, breaks := range [][]mpitest.Option{
 		{mpitest.Break(0, 100_000)},
 		{mpitest.Break(1, 1<<20)},
+		{mpitest.Break(1, 700_001)}, // within pieces, more likely than not
+		{mpitest.Break(1, 1_234_567)},
+		{mpitest.Break(0, 1_500_003), mpitest.Break(1, 1_900_007)},
 		{mpitest.Break(2, 1<<20), mpitest.Break(0, 2<<20)},
 		{mpitest.Break(4, 20_000), mpitest.Break(5, 40_000)},
 	} {

@@ -138,15 +138,17 @@ func (t *table) add(p engine.Proc, r record) {
 	t.byCard[r.card] = p
 }
 
-// loads are how many of these processes there are for each processor, by room.
-func (t *table) loads(procs []engine.Proc) map[int32]float64 {
+// load is how many processes may run on how many processors; 0 of these: unknown.
+type load struct{ processes, processors int }
+
+// loads are those of these processes, by room.
+func (t *table) loads(procs []engine.Proc) map[int32]load {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	loads := map[int32]float64{}
+	loads := map[int32]load{}
 	for _, p := range procs {
-		if n := t.records[p].room.processors; n > 0 {
-			loads[t.places[p].room] += 1 / float64(n)
-		}
+		at := t.places[p].room
+		loads[at] = load{loads[at].processes + 1, t.records[p].room.processors}
 	}
 	return loads
 }

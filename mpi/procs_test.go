@@ -19,6 +19,20 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+func FuzzRecord(f *testing.F) {
+	f.Add("a1 alpha 2/%5B3%5D mm1 u=0")
+	f.Add("a b 0/ ")
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := parseRecord(s)
+		if err != nil {
+			return
+		}
+		if again, err := parseRecord(r.encode()); len(r.encode()) <= mostRecord && (err != nil || again != r) {
+			t.Errorf("%q is read as %+v, and that as %+v, %v", s, r, again, err)
+		}
+	})
+}
+
 // TestLoads: ranks are counted by the processors that they may run on, which the
 // launcher may have divided among them.
 func TestLoads(t *testing.T) {
@@ -35,13 +49,13 @@ func TestLoads(t *testing.T) {
 		tb.add(engine.Proc(i), r)
 	}
 	loads := tb.loads([]engine.Proc{0, 1, 2, 3, 4, 5, 6})
-	for p, want := range []float64{2, 2, 2, 2, 1, 1, 0} {
+	for p, want := range []load{{4, 2}, {4, 2}, {4, 2}, {4, 2}, {1, 1}, {1, 1}, {1, 0}} {
 		if got := loads[tb.places[p].room]; got != want {
-			t.Errorf("process %d shares a processor with %g, itself included, want %g", p, got, want)
+			t.Errorf("where process %d is there are %+v, want %+v", p, got, want)
 		}
 	}
-	if got := tb.loads([]engine.Proc{0, 4})[tb.places[0].room]; got != 0.5 {
-		t.Errorf("one of four is %g to a processor", got)
+	if got := tb.loads([]engine.Proc{0, 4})[tb.places[0].room]; got != (load{1, 2}) {
+		t.Errorf("one of four is %+v", got)
 	}
 }
 

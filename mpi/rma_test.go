@@ -302,3 +302,40 @@ func TestWinReaders(t *testing.T) {
 		return mpi.Barrier(c)
 	})
 }
+
+// TestLockExcludes: while one rank holds a lock, another gets one beside it only if both
+// are shared.
+func TestLockExcludes(t *testing.T) {
+	const accesses = 300 // in which the other rank's lock could come
+	for _, x := range []struct{ held, asked mpi.LockKind }{
+		{mpi.LockExclusive, mpi.LockExclusive}, {mpi.LockExclusive, mpi.LockShared}, {mpi.LockShared, mpi.LockExclusive}, {mpi.LockShared, mpi.LockShared},
+	} {
+		beside := x.held == mpi.LockShared && x.asked == mpi.LockShared
+		windows(t, 3, 1, func(c *mpi.Comm, w *mpi.Win[int64]) error {
+			token, v := []int{0}, make([]int64, 1)
+			var err error
+			switch c.Rank() {
+			case 1:
+				err = first(w.Lock(x.held, 0), mpi.Send(c, token, 2, 0))
+				if beside {
+					_, got := mpi.Recv(c, token, 2, 0) // which has its lock now
+					err = first(err, got)
+				}
+				for range accesses {
+					err = first(err, w.FetchAndOp(1, &v[0], 0, 0, mpi.Sum), w.Flush(0))
+				}
+				err = first(err, w.Unlock(0))
+			case 2:
+				_, err = mpi.Recv(c, token, 1, 0)
+				err = first(err, w.Lock(x.asked, 0), w.Get(v, 0, 0), w.Flush(0))
+				if beside {
+					err = first(err, mpi.Send(c, token, 1, 0))
+				}
+				if err = first(err, w.Unlock(0)); err == nil && !beside && v[0] != accesses {
+					err = fmt.Errorf("lock %v is had beside lock %v, after %d accesses of %d", x.asked, x.held, v[0], accesses)
+				}
+			}
+			return first(err, mpi.Barrier(c))
+		})
+	}
+}

@@ -124,8 +124,8 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	if cfg.Hub == nil && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/w.table.neighbours(l.Rank())))
 	}
-	if load, known := w.table.loads(all)[w.placeOf(cfg.Self).room]; known {
-		w.eng.Crowd(load > 1.01, w.table.neighbours(l.Rank())-1)
+	if own := w.table.loads(all)[w.placeOf(cfg.Self).room]; own.processors > 0 {
+		w.eng.Crowd(own.processes > own.processors, w.table.neighbours(l.Rank())-1)
 	}
 	if sites := w.table.siteNumbers(l.Size()); cfg.Hub == nil {
 		if n := o.groupLinks(sites); n > 0 {

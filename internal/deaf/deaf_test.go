@@ -5,6 +5,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestAddr(t *testing.T) {
@@ -22,6 +23,9 @@ func TestAddr(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
+	if err := u.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := u.Write([]byte("anybody?")); err != nil {
 		t.Fatal(err)
 	}

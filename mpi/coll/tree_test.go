@@ -7,7 +7,7 @@ import (
 
 // TestTree: for all layouts and roots, every rank has the parent that has it as a
 // child, subtrees are intervals, one edge leads to each other site, and inside a
-// site no rank is deeper than halving hosts and then ranks allows.
+// site no rank is deeper than quartering hosts and then halving ranks allows.
 func TestTree(t *testing.T) {
 	for n := 1; n <= 17; n++ {
 		for _, s := range shapes(n) {
@@ -63,7 +63,11 @@ func checkTree(t *testing.T, name string, l *layout, n, root int) {
 		for q := p; trees[q].parent >= 0 && within(l.sites, l.pos[trees[q].parent]) == within(l.sites, p); q = l.pos[trees[q].parent] {
 			depth++
 		}
-		if most := log2(len(l.hosts)-1) + log2(n); depth > most {
+		most := (log2(len(l.hosts)-1)+1)/2 + log2(n)
+		if l.wide {
+			most = (log2(len(l.hosts)-1)+1)/2 + 1
+		}
+		if depth > most {
 			t.Fatalf("%s, root %d: %d is at depth %d, more than %d", name, root, p, depth, most)
 		}
 	}

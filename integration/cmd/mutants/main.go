@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,17 +104,26 @@ func read(name string) (list []mutant, err error) {
 // failed finds the first test that says so.
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)|^panic: (test timed out)|^(panic|fatal error): `)
 
+// plant returns the file, which is under root, with the bug in it.
+func (m *mutant) plant(root string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.file))
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(text, []byte(m.from+"\n")); n != 1 {
+		return nil, fmt.Errorf("the line is there %d times", n)
+	}
+	return bytes.Replace(text, []byte(m.from+"\n"), []byte(m.to+"\n"), 1), nil
+}
+
 // try returns which test catches the bug; empty: none.
 func (m *mutant) try(dir string) (by string, err error) {
-	text, err := os.ReadFile(m.file)
+	text, err := m.plant(".")
 	if err != nil {
 		return "", err
 	}
-	if n := strings.Count(string(text), m.from+"\n"); n != 1 {
-		return "", fmt.Errorf("the line is there %d times", n)
-	}
 	changed := filepath.Join(dir, "changed.go")
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), m.from+"\n", m.to+"\n", 1)), 0o644); err != nil {
+	if err := os.WriteFile(changed, text, 0o644); err != nil {
 		return "", err
 	}
 	whole, err := filepath.Abs(m.file)

@@ -210,7 +210,8 @@ func (e *Engine) drive(w *waiter) {
 // hope is how long the driver of a crowded process goes on polling when something has
 // come, but not all that it waits for: the rest may be on its way from a process that
 // runs on another processor, and who yields is back a turn of all others later. Whether
-// that is so depends on the program, so it is tried, and less and less if in vain.
+// that is so depends on the program, so it is tried, and less and less if in vain. (What
+// has all come at once counts as a hope that came true.)
 type hope struct {
 	most  int  // polls; 0: the process is not crowded
 	vain  uint // times in a row that it was in vain
