@@ -43,6 +43,7 @@ func All() []Benchmark {
 		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb},
+		{"matbslow", "the same over a link with which this machine's processors keep up", matbslow},
 		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},
 		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
 		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead},

@@ -110,10 +110,18 @@ func (p placement) check(ctx context.Context, from *lab.Host, n *deploy.Network,
 
 // twoSites is a network of two sites behind NATs with a WAN between.
 type twoSites struct {
-	net  *deploy.Network
-	a, b []string
-	link string // the overlay's interface
-	mtu  int
+	net     *deploy.Network
+	restore func() // what hosts may use of TCP
+	a, b    []string
+	link    string // the overlay's interface
+	mtu     int
+}
+
+func (s *twoSites) close() {
+	if s.restore != nil {
+		s.restore()
+	}
+	_ = s.net.Lab.Close()
 }
 
 func newTwoSites(ctx context.Context, env *Env, name string) (_ *twoSites, err error) {
@@ -133,13 +141,14 @@ func newTwoSites(ctx context.Context, env *Env, name string) (_ *twoSites, err e
 	}
 	defer func() {
 		if err != nil {
-			_ = s.net.Lab.Close()
+			s.close()
 		}
 	}()
-	for _, h := range s.net.Lab.Hosts() { // Linux's default, whatever this machine's is
-		if _, err := h.Run(ctx, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"); err != nil {
-			return nil, err
-		}
+	if s.restore, err = allowCubic(); err != nil {
+		return nil, err
+	}
+	if err := useTCP(ctx, "cubic", s.net.Lab.Hosts()...); err != nil { // Linux's default, whatever this machine's is
+		return nil, err
 	}
 	status, err := s.net.Status(ctx, "a1")
 	if err != nil {
@@ -204,16 +213,11 @@ func gocolls(ctx context.Context, env *Env) (Table, error) {
 	if err := needPrograms(map[string]string{"mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin"}); err != nil {
 		return Table{}, err
 	}
-	restore, err := allowCubic()
-	if err != nil {
-		return Table{}, err
-	}
-	defer restore()
 	s, err := newTwoSites(ctx, env, "gocolls")
 	if err != nil {
 		return Table{}, err
 	}
-	defer s.net.Lab.Close()
+	defer s.close()
 	rounds, loops := pick(env, 5, 1), pick(env, 6, 2)
 	duels, err := s.duels(ctx, env, loops)
 	if err != nil {

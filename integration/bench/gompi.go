@@ -93,10 +93,14 @@ func (m *bareLAN) openMPI(ranks int, apart bool, program, args string) string {
 	return line + m.programs[program+" openmpi"] + " " + args
 }
 
-// crowdedGo is the command line of Go's ranks that are more than processors: as Open
-// MPI's, since Hydra gives each rank a session of its own, between which Linux divides
-// the processors evenly (autogroups), so that yielding yields to nobody.
-func (m *bareLAN) crowdedGo(ranks int, program, args string) string {
+// inGo is the command line for Go's ranks: Hydra's, but where ranks are more than
+// processors as Open MPI's, since Hydra gives each rank a session of its own, between
+// which Linux divides the processors evenly (autogroups), so that yielding yields to
+// nobody.
+func (m *bareLAN) inGo(ranks int, apart bool, program, args string) string {
+	if ranks < crowd {
+		return m.hydra(ranks, apart, program, "go", args)
+	}
 	return fmt.Sprintf("mpirun.openmpi --allow-run-as-root -n %d --oversubscribe %s %s", ranks, m.programs[program+" go"], args)
 }
 
@@ -135,14 +139,10 @@ type trio struct {
 // newTrio has the three run a program.
 func (m *bareLAN) newTrio(ctx context.Context, place string, ranks int, apart bool, program, args string, figures []what) *trio {
 	t := &trio{place: place, figures: figures}
-	goes := m.hydra(ranks, apart, program, "go", args)
-	if ranks == crowd {
-		goes = m.crowdedGo(ranks, program, args)
-	}
 	for i, x := range []struct{ name, mpi, line string }{
 		{"Open MPI", "openmpi", m.openMPI(ranks, apart, program, args)},
 		{"MPICH", "mpich", m.hydra(ranks, apart, program, "mpich", args)},
-		{"Go", "go", goes},
+		{"Go", "go", m.inGo(ranks, apart, program, args)},
 	} {
 		job := m.job(x.line, m.programs[program+" "+x.mpi], len(figures))
 		t.players[i] = newPlayer(place+", "+x.name, figures, func() (string, error) { return job.run(ctx) })

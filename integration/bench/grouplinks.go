@@ -34,16 +34,11 @@ func grouplinks(ctx context.Context, env *Env) (Table, error) {
 	if err := needPrograms(map[string]string{"ss": "iproute2"}); err != nil {
 		return Table{}, err
 	}
-	restore, err := allowCubic()
-	if err != nil {
-		return Table{}, err
-	}
-	defer restore()
 	s, err := newTwoSites(ctx, env, "grouplinks")
 	if err != nil {
 		return Table{}, err
 	}
-	defer s.net.Lab.Close()
+	defer s.close()
 	far, err := s.overlay(ctx, s.b)
 	if err != nil {
 		return Table{}, err

@@ -47,6 +47,10 @@ func TestPlanMATB(t *testing.T) {
 			t.Errorf("%v: %d settings of %v, %d ways, %d pairs, plots %v; want %+v", x.with, len(s.settings), s.loads, len(s.ways), p.pairs, p.plots, x)
 		}
 	}
+	slow, err := planSlow(false).choose(Choices{"delays": "5ms"})
+	if err != nil || len(slow.sweeps) != 1 || slow.sweeps[0].settings[0] != (setting{matbSlow, 5 * ms, "cubic"}) || slow.pairAt != slow.sweeps[0].settings[0] {
+		t.Errorf("the slow link with another delay: %+v, %v", slow, err)
+	}
 	p, err := planMATB(true).choose(Choices{"delays": "5ms", "parts": "pairs"})
 	if err != nil || len(p.sweeps) != 0 || p.pairAt.delay != 5*ms || p.pairs != 3 {
 		t.Errorf("pairs alone: %+v, %v", p, err)

@@ -137,13 +137,13 @@ func (k checks) verdict(format string, args ...any) []Verdict {
 	return []Verdict{{len(k.missed) == 0, text}}
 }
 
-// judge checks what is promised for the gate's rate and cubic; elsewhere only that
+// judge checks what is promised up to the gate's rate and of cubic; elsewhere only that
 // jobs end.
 func (c *crossing) judge() (all []Verdict) {
 	if len(c.failed) > 0 {
 		all = append(all, Verdict{false, fmt.Sprintf("%v: all jobs end; not so: %s", c.setting, strings.Join(c.failed, "; "))})
 	}
-	if c.rate != matbGate || c.tcp != "cubic" {
+	if c.rate > matbGate || c.tcp != "cubic" {
 		return all
 	}
 	var near, used, fast, ahead, bound checks

@@ -119,7 +119,7 @@ func newNarrow(ctx context.Context, env *Env, s setting, w way, dir string) (_ *
 // prepare declares the limit, or has others pace.
 func (n *narrow) prepare(ctx context.Context) error {
 	for _, h := range n.hosts() {
-		if _, err := h.Run(ctx, "sysctl", "-qw", "net.ipv4.tcp_congestion_control="+n.tcp); err != nil {
+		if err := useTCP(ctx, n.tcp, h); err != nil {
 			return err
 		}
 		if n.way.outside != nil {
@@ -256,6 +256,16 @@ func parseTxDrops(text, link string) (float64, error) {
 // allowedCongestion lists the algorithms that hosts of a lab may choose from; it is
 // the machine's.
 const allowedCongestion = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
+
+// useTCP has hosts use a congestion control that they are allowed.
+func useTCP(ctx context.Context, name string, hosts ...*lab.Host) error {
+	for _, h := range hosts {
+		if _, err := h.Run(ctx, "sysctl", "-qw", "net.ipv4.tcp_congestion_control="+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // allowCubic has hosts of a lab be allowed to use cubic, and others that the kernel
 // has, until restore is called.

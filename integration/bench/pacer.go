@@ -189,7 +189,7 @@ func (p *paced) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	// bbr sends less now and then, to see how short the way is without a queue.
-	if _, err := p.a.Run(ctx, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"); err != nil {
+	if err := useTCP(ctx, "cubic", p.a); err != nil {
 		return err
 	}
 	if err := serveIperf(ctx, p.b); err != nil {

@@ -143,10 +143,8 @@ func (c *commons) up(ctx context.Context, env *Env) (err error) {
 	for _, h := range b {
 		c.far = append(c.far, c.net.Lab.Host(h).Addr4)
 	}
-	for _, h := range c.net.Lab.Hosts() {
-		if _, err := h.Run(ctx, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"); err != nil {
-			return err
-		}
+	if err := useTCP(ctx, "cubic", c.net.Lab.Hosts()...); err != nil {
+		return err
 	}
 	for _, site := range []string{"alpha", "beta"} {
 		if _, err := c.net.Ctl(ctx, "hub", "site", "set", site, "--up", fmt.Sprintf("%dMb/s", sharesRate/1_000_000)); err != nil {
