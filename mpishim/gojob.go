@@ -167,12 +167,16 @@ func (j *goJob) over() bool {
 // signal passes a signal to all ranks; those that end jobs end this one, the
 // second at once.
 func (j *goJob) signal(sig syscall.Signal) {
+	ends := sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
+	if ends {
+		j.endWorlds()
+	}
 	for _, g := range j.procs {
 		if !g.ended {
 			g.node.send(frame{frameSignal, g.id, []byte{byte(sig)}})
 		}
 	}
-	if sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP {
+	if ends {
 		if j.sig != 0 {
 			j.end()
 		}
@@ -183,8 +187,16 @@ func (j *goJob) signal(sig syscall.Signal) {
 // end has every node end what runs there.
 func (j *goJob) end() {
 	j.ending = true
+	j.endWorlds()
 	for _, n := range j.nodes {
 		n.hangUp()
+	}
+}
+
+// endWorlds tells all servers that ranks are being ended.
+func (j *goJob) endWorlds() {
+	for _, w := range j.worlds {
+		w.srv.End()
 	}
 }
 

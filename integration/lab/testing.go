@@ -84,7 +84,7 @@ func Start(t testing.TB, cfg Config) *Lab {
 }
 
 // tellLines is how many lines of each log tell shows.
-const tellLines = 30
+const tellLines = 10
 
 // tell writes the ends of all daemons' logs.
 func (l *Lab) tell(w io.Writer) {

@@ -38,14 +38,17 @@ func (s *Server) barrierIn(ss *session) {
 	}
 }
 
-// broken answers a rank that comes to a barrier to which not all can come.
+// broken answers a rank that comes to a barrier to which not all can come; but if the
+// job ends, by silence.
 func (s *Server) broken(ss *session) bool {
 	if s.cfg.FaultTolerant || s.living == s.cfg.Size {
 		return false
 	}
 	for i := range s.ranks {
 		if p := s.ranks[i].phase; p == dead || p == finalized {
-			ss.push(brokenBarrier(i, p))
+			if p == finalized || !s.ending {
+				ss.push(brokenBarrier(i, p))
+			}
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // listenTo has a client put its notices into a channel.
@@ -41,11 +42,7 @@ func TestDeathBreaksBarriers(t *testing.T) {
 			list := j.dialAll(t)
 			waits := make(chan error, 1)
 			go func() { waits <- list[0].Barrier(limited(t)) }()
-			for in := 0; in == 0; {
-				j.srv.mu.Lock()
-				in = j.srv.inside
-				j.srv.mu.Unlock()
-			}
+			j.inside(1)
 			if err := leave(list[2]); err != nil {
 				t.Fatal(err)
 			}
@@ -61,6 +58,55 @@ func TestDeathBreaksBarriers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEnd: once the launcher ends the job, nobody is told of those who are gone already,
+// in a barrier, before one, or by a notice; but in a fault-tolerant job everybody is.
+func TestEnd(t *testing.T) {
+	j := serve(t, Config{Size: 4})
+	list := j.dialAll(t)
+	news := listenTo(t, list[3])
+	ctx, cancel := context.WithCancel(limited(t))
+	waits := make(chan error, 1)
+	go func() { waits <- list[0].Barrier(ctx) }()
+	j.inside(1)
+	j.srv.End()
+	if err := list[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := j.await(t); n != (Notice{Died, 2, 0}) {
+		t.Errorf("the launcher is told %v", n)
+	}
+	for range 2 { // the second finds the answer to the first, if there was one
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := list[1].Barrier(short); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who comes later: %v", err)
+		}
+		cancel()
+		if err := list[1].Put("k", "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("who waits in the barrier: %v", err)
+	case n := <-news:
+		t.Errorf("who asked for notices: %v", n)
+	default:
+	}
+	cancel()
+	<-waits
+
+	j = serve(t, Config{Size: 2, FaultTolerant: true})
+	list = j.dialAll(t)
+	news = listenTo(t, list[0])
+	j.srv.End()
+	if err := list[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := next(t, news); n != (Notice{Died, 1, 0}) {
+		t.Errorf("in a fault-tolerant job one is told %v", n)
 	}
 }
 

@@ -145,3 +145,12 @@ func sprintf(format string, args ...any) string { return fmt.Sprintf(format, arg
 
 // withEnv returns our environment with more in it.
 func withEnv(keyvals ...string) []string { return append(os.Environ(), keyvals...) }
+
+// inside waits until n ranks are in the barrier.
+func (j *job) inside(n int) {
+	for in := 0; in < n; {
+		j.srv.mu.Lock()
+		in = j.srv.inside
+		j.srv.mu.Unlock()
+	}
+}

@@ -61,6 +61,7 @@ type Server struct {
 	idle     chan struct{}         // closed when done is Size, or the job is aborted
 	met      chan struct{}         // closed when missing is 0
 	closed   bool
+	ending   bool // see End
 }
 
 // phase is where a rank is in its life.
@@ -196,6 +197,15 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn, rank int) error {
 // without finalizing, with an exit code, or 128+n for signal n.
 func (s *Server) Died(rank, code int) { s.leave(rank, nil, dead, code) }
 
+// End tells the server that the launcher ends the job, by a signal to all ranks. Who is
+// the last to get it is not told of those who were the first, of whom it would complain:
+// it waits for its own. In a fault-tolerant job, which may end in its own way, it is.
+func (s *Server) End() {
+	s.mu.Lock()
+	s.ending = !s.cfg.FaultTolerant
+	s.mu.Unlock()
+}
+
 // Left reports whether a rank has connected, and whether it left on purpose.
 func (s *Server) Left(rank int) (came, finished bool) {
 	s.mu.Lock()
@@ -268,7 +278,9 @@ func (s *Server) leave(rank int, ss *session, to phase, code int) {
 	if s.done++; s.done == s.cfg.Size {
 		s.finish()
 	}
-	s.checkBarrier(rank, to)
+	if to != dead || !s.ending {
+		s.checkBarrier(rank, to)
+	}
 	s.mu.Unlock()
 	if to == dead {
 		s.names.drop(s, rank)
@@ -288,8 +300,10 @@ func (s *Server) finish() {
 func (s *Server) tell(n Notice) {
 	b := n.message().append(nil)
 	s.mu.Lock()
-	for ss := range s.listen {
-		ss.push(b)
+	if n.Kind != Died || !s.ending {
+		for ss := range s.listen {
+			ss.push(b)
+		}
 	}
 	s.mu.Unlock()
 	if s.cfg.Notice != nil {
@@ -304,7 +318,7 @@ func (s *Server) subscribe(ss *session) {
 	s.listen[ss] = struct{}{}
 	ss.push(newMessage("mesh_subscribed", "rc", "0").append(nil))
 	for i, r := range s.ranks {
-		if r.phase == dead {
+		if r.phase == dead && !s.ending {
 			ss.push(Notice{Kind: Died, Rank: i, Code: r.code}.message().append(nil))
 		}
 	}
