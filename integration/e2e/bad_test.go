@@ -201,7 +201,8 @@ func badRuns() []bad {
 		{"route in the way", "a2", "ip route add 100.80.7.0/24 dev eth0; meshd run; r=$?; ip route del 100.80.7.0/24; exit $r", 1, "100.80.7.0/24…eth0…overlaps"},
 		{"no /dev/net/tun", "a2", "unshare -m sh -c 'mount -t tmpfs none /dev/net && exec meshd run --state /run/spare --tun mesh9'", 1, "/dev/net/tun"},
 		{"no right to read", "a2", unprivileged + "meshd run", 1, "/var/lib/meshd…permission denied…root"},
-		{"no right to make an interface", "a2", "rm -rf /run/copy; cp -a /run/spare /run/copy; chown -R 65534:65534 /run/copy; " + unprivileged + "meshd run --state /run/copy", 1, "CAP_NET_ADMIN…root"},
+		{"no right to open the device", "a2", "rm -rf /run/copy; cp -a /run/spare /run/copy; chown -R 65534:65534 /run/copy; " + withTUN("600"), 1, "/dev/net/tun…root…permission denied"},
+		{"no right to make an interface", "a2", withTUN("666"), 1, "CAP_NET_ADMIN…root"},
 		{"no right to a low port", "a2", unprivileged + "meshd run --state /run/copy --listen :80", 1, "port 80…permission denied…root"},
 		{"full disk", "a2", "mkdir /run/small; mount -t tmpfs -o size=512k none /run/small; cp -a /run/spare /run/small/s; cat /dev/zero >/run/small/pad 2>/dev/null; " +
 			"meshd run --state /run/small/s; r=$?; umount /run/small; rmdir /run/small; exit $r", 1, "/run/small/s…no space left…free some space"},
@@ -209,6 +210,11 @@ func badRuns() []bad {
 		{"second daemon", "a1", "meshd run", 1, "/var/lib/meshd…in use…pid"},
 		{"restore under a daemon", "a1", "meshd restore", 1, "/var/lib/meshd…in use…pid"},
 	}
+}
+
+// withTUN has nobody's meshd see the TUN device with some mode, whatever this machine's.
+func withTUN(mode string) string {
+	return "unshare -m sh -c 'mount -t tmpfs none /dev/net && mknod -m " + mode + " /dev/net/tun c 10 200 && exec " + unprivileged + "meshd run --state /run/copy'"
 }
 
 // badCtls ask daemons for what they cannot do or the caller may not.

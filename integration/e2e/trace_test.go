@@ -23,7 +23,7 @@ echo "== nftables"; nft list ruleset
 echo "== sysctls"; grep -r . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/core 2>/dev/null | grep -v ':$' | sort
 echo "== resolver"; stat -c '%F %a %U %G' /etc/resolv.conf; cat /etc/resolv.conf
 echo "== sockets"; ss -Hlntu | sort; ss -Hxl | grep -v '@' | sed 's/ [0-9]* *\* */ /' | sort
-echo "== processes"; ps -eo args --no-headers | grep -v -e '^ps ' -e '^sh ' -e '^sort' -e '^grep' | sort
+echo "== processes"; all=$(ps -eo args --no-headers); echo "$all" | grep -v -e '^ps ' -e '^sh ' | sort # not while grep and sort run
 `
 	out, err := h.Run(ctx, "sh", "-c", script)
 	if err != nil {
