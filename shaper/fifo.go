@@ -90,6 +90,12 @@ func (q *fifo) head() (pkt []byte, at int64) {
 	return q.first.data[r.from:r.to:r.to], r.at
 }
 
+// next is the size of the first packet.
+func (q *fifo) next() int {
+	r := q.first.recs[q.first.head]
+	return int(r.to - r.from)
+}
+
 // pop removes the first packet.
 func (q *fifo) pop(p *pool, wire int) {
 	c := q.first
@@ -119,9 +125,13 @@ func (q *fifo) drain(p *pool) (packets int) {
 	return packets
 }
 
-// round serves queues by deficit round robin (Shreedhar and Varghese, 1995):
-// over time each that has something waiting gets as many bytes as any other.
-type round struct{ queues []*fifo }
+// round serves queues by deficit round robin (Shreedhar and Varghese, 1995): over time
+// each that has something waiting gets as many bytes as any other. Some are fresh: they
+// go first for a while, as in RFC 8290, but only on credit.
+type round struct {
+	queues []*fifo
+	fresh  int // how many of them are, from the front
+}
 
 // add puts a queue that has something to be served now at the end.
 func (r *round) add(q *fifo) {
@@ -131,19 +141,51 @@ func (r *round) add(q *fifo) {
 	}
 }
 
+// addFresh puts a queue after the last that is fresh, for so many bytes at first.
+func (r *round) addFresh(q *fifo, bytes int) {
+	if !q.in {
+		q.in, q.credit, q.topped = true, bytes, true
+		r.queues = slices.Insert(r.queues, r.fresh, q)
+		r.fresh++
+	}
+}
+
+// aged ends the first turn of the first queue, which is fresh, and has the others served
+// as much before it is again.
+func (r *round) aged(bytes int) {
+	q := r.queues[0]
+	q.credit -= bytes
+	r.yield(q)
+}
+
 // remove takes a queue out.
 func (r *round) remove(q *fifo) {
 	if q.in {
-		i := slices.Index(r.queues, q)
-		r.queues = slices.Delete(r.queues, i, i+1)
+		r.cut(q)
 		q.in = false
 	}
 }
 
 // yield ends the turn of a queue.
 func (r *round) yield(q *fifo) {
-	i := slices.Index(r.queues, q)
-	copy(r.queues[i:], r.queues[i+1:])
-	r.queues[len(r.queues)-1] = q
+	r.cut(q)
+	r.queues = append(r.queues, q)
 	q.topped = false
+}
+
+func (r *round) cut(q *fifo) {
+	i := slices.Index(r.queues, q)
+	r.queues = slices.Delete(r.queues, i, i+1)
+	if i < r.fresh {
+		r.fresh--
+	}
+}
+
+// clear takes all out.
+func (r *round) clear() {
+	for _, q := range r.queues {
+		q.in = false
+	}
+	clear(r.queues)
+	r.queues, r.fresh = r.queues[:0], 0
 }

@@ -11,11 +11,12 @@
 //	                     (stage 1: fair, ECN)           (stage 2: exact spacing)
 //
 // Stage 1, before encryption, is where TCP's queue lives: one per peer, served
-// by deficit round robin, marked (RFC 3168) above some ten milliseconds, dropping at
-// its limit only. It lets through what stage 2 needs so as not to run dry, some
-// milliseconds' worth. Stage 2, after encryption, spaces datagrams evenly by the
-// generic cell rate algorithm, on bytes on the wire, for the link and the
-// node's uplink both.
+// by deficit round robin, new messages first and on credit (compare RFC 8290),
+// marked (RFC 3168) where more than a message waits longer than some ten
+// milliseconds, dropping at its limit only. It lets through what stage 2 needs so
+// as not to run dry, some milliseconds' worth. Stage 2, after encryption, spaces
+// datagrams evenly by the generic cell rate algorithm, on bytes on the wire, for
+// the link and the node's uplink both.
 //
 // The package decides nothing of rates: others set them. It does not delay
 // traffic on links without a limit, does not reorder within a flow, but for bare

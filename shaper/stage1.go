@@ -41,6 +41,11 @@ const (
 
 	// turnBytes is what a flow may send per turn: a large datagram.
 	turnBytes = 1542
+
+	// freshBytes is what of a flow that had nothing waiting goes before others' turns,
+	// in the order in which such flows came: a message of 16 KiB as it is on the wire.
+	// Served in turns, all of several messages would come when the last does.
+	freshBytes = 20 << 10
 )
 
 // counted is how stage 1 and the count of released bytes see a packet of n
@@ -57,8 +62,12 @@ func (m *model) windowBytes(l *Link) int {
 // others wait: what it would have if it waited with them. Were it more, one batch of
 // the TUN's could fill another window before theirs; were it none, a flow that sends a
 // few packets at a time would wait for half a window each time.
-func (m *model) part(l *Link, window int) int {
-	return max(window/(len(l.wait.queues)+1), turnBytes)
+func (m *model) part(f *Flow, window int) int {
+	n := len(f.link.wait.queues)
+	if !f.wait.in {
+		n++
+	}
+	return max(window/n, turnBytes)
 }
 
 // admit decides on a packet before encryption; see Flow.Admit.
@@ -70,7 +79,7 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	m.wake(now, l)
 	m.heal(now, l)
 	size, window := counted(len(pkt)), m.windowBytes(l)
-	if f.wait.packets+f.out.packets == 0 && (l.wait.packets == 0 || f.released+size <= m.part(l, window)) {
+	if f.wait.packets+f.out.packets == 0 && (l.wait.packets == 0 || f.released+size <= m.part(f, window)) {
 		// Stage 2 is fair: who has less than its part under way does not wait for others'
 		// turns here. And while nobody waits, twice the window bridges a reader that
 		// comes late: one flow of TCP's loses 4 % of 100 Mb/s by less, beside spinning
@@ -83,6 +92,10 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	}
 	if l.released+size <= window {
 		m.release(now, f, size)
+		if l.wait.packets > 0 {
+			l.wait.addFresh(&f.wait, freshBytes) // it has gone before others
+			f.wait.credit -= size
+		}
 		return true
 	}
 	if len(pkt) == 0 || len(pkt) > chunkSize || !m.room(l, f, size) {
@@ -92,7 +105,7 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	f.wait.push(&m.pool, now, pkt, size)
 	l.wait.bytes += size
 	l.wait.packets++
-	l.wait.add(&f.wait)
+	l.wait.addFresh(&f.wait, freshBytes)
 	m.settle(l)
 	return false
 }
@@ -168,16 +181,9 @@ func (m *model) take(now int64, bufs [][]byte, sizes []int, offset int) int {
 func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset int) int {
 	n := 0
 	for n < len(bufs) && l.wait.packets > 0 {
-		q := l.wait.queues[0]
-		if !q.topped {
-			q.credit, q.topped = q.credit+turnBytes, true
-		}
+		q := l.wait.turn()
 		pkt, at := q.head()
 		size := counted(len(pkt))
-		if size > q.credit {
-			l.wait.yield(q)
-			continue
-		}
 		if m.limit(l) != 0 && l.released > 0 && l.released+size > m.windowBytes(l) {
 			break
 		}
@@ -204,8 +210,29 @@ func (m *model) popWaiting(l *Link, q *fifo, size int) {
 	q.pop(&m.pool, size)
 	l.wait.bytes -= size
 	l.wait.packets--
-	if q.empty() {
-		l.wait.remove(q)
+	if l.wait.packets == 0 {
+		l.wait.clear() // nobody has waited for what others had on credit
+	}
+}
+
+// turn returns the queue of stage 1 whose turn it is to send its first packet. There
+// must be one.
+func (s *stage) turn() *fifo {
+	for {
+		q := s.queues[0]
+		if !q.topped {
+			q.credit, q.topped = q.credit+turnBytes, true
+		}
+		switch {
+		case !q.empty() && counted(q.next()) <= q.credit:
+			return q
+		case s.fresh > 0:
+			s.aged(freshBytes)
+		case q.empty() && q.credit >= 0:
+			s.remove(q)
+		default:
+			s.yield(q)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package shaper
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -161,8 +162,8 @@ func checkOrder(t *testing.T, w *world) {
 	}
 }
 
-// TestFairTurns: within one call of take no flow is ahead of another by more
-// than a turn.
+// TestFairTurns: within one call of take no flow that is not fresh is ahead of another
+// by more than a turn.
 func TestFairTurns(t *testing.T) {
 	p := newPipe(t, 1e9, 3)
 	p.flows[0].link.released = 1 << 30 // nothing passes
@@ -173,6 +174,10 @@ func TestFairTurns(t *testing.T) {
 		p.admit(2, uint64(i), 900, false)
 	}
 	p.flows[0].link.released = 0
+	p.flows[0].link.wait.fresh = 0
+	for _, f := range p.flows {
+		f.wait.credit, f.wait.topped = 0, false
+	}
 	var got [3]int
 	p.m.take(p.now, p.buf[:20], p.sizes, 0)
 	for i := range 20 {
@@ -185,6 +190,44 @@ func TestFairTurns(t *testing.T) {
 				t.Errorf("flow %d was given %d bytes, flow %d %d", i, a, j, b)
 			}
 		}
+	}
+}
+
+// TestFreshFirst: a message that comes while others' queues stand goes before them, after
+// those that came before it, and no more of it than freshBytes, which the others get back.
+func TestFreshFirst(t *testing.T) {
+	p := newPipe(t, 100e6, 4)
+	l := p.flows[0].link
+	seq := uint64(0)
+	come := func(f, packets int) {
+		for range packets {
+			seq++
+			p.admit(f, seq, 1400, false)
+		}
+	}
+	come(0, 200)
+	for l.wait.fresh > 0 {
+		p.goOn(ms)
+	}
+	l.released, l.progress = 1<<30, p.now // nothing passes
+	come(1, 10)
+	come(2, 100)
+	come(3, 1)
+	l.released = 0
+	served := ""
+	for len(served) < 60 {
+		n := p.m.take(p.now, p.buf[:1], p.sizes, 0)
+		if n == 0 {
+			l.released = 0
+			continue
+		}
+		served += string('0' + p.buf[0][19])
+	}
+	whole := freshBytes / counted(1400)
+	want := "1111111111" + strings.Repeat("2", whole) + "3" + strings.Repeat("0", whole)
+	rest := strings.TrimPrefix(served, want)
+	if rest = strings.TrimLeft(rest, "0"); len(rest) < 60-len(want)-2 || strings.Trim(rest, "02") != "" || strings.Contains(rest, "22") || strings.Contains(rest, "00") {
+		t.Errorf("flows were served as %s, want %s and then 0 and 2 in turns", served, want)
 	}
 }
 
