@@ -3,9 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"math"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,51 +27,67 @@ const (
 	sharesHold    = 100 * time.Millisecond // how long it has to stay
 	sharesSteady  = 200 * time.Millisecond // after a change: then shares count
 	sharesBlock   = 32 << 10               // bytes of the jobs' messages: Open MPI sends them without asking first
-	sharesSlow    = "15Mb/s"               // what job 2 asks for in the second run
 	sharesFull    = 1000                   // bytes of frames that carry data: acknowledgements do not say who sends
 	sharesStream  = 8                      // of them within sharesAverage make a stream
 	sharesLead    = 8 * time.Second        // for meshrun to start both jobs
 )
 
+// second is what is particular of job 2 in a run.
+type second struct {
+	says   string  // how tables name it
+	want   float64 // b/s at most, by --matb; 0: all there is
+	weight int     // of its node
+}
+
+// seconds are the runs.
+func seconds() []second {
+	return []second{{"takes what it gets", 0, 1}, {"--matb 15Mb/s", 15e6, 1}, {"its node has weight 3", 0, 3}}
+}
+
 // sender is a node of the site and what it runs, in phases.
 type sender struct {
 	name       string
-	from, till int     // phases
-	want       float64 // b/s at most; 0: all there is
+	from, till int // phases
+	claim
+}
+
+// claim is what a sender has a right to.
+type claim struct {
+	want   float64 // b/s at most; 0: all there is
+	weight int
 }
 
 // sharesSenders are who sends when: a job on a1 and a2, another on a3, iperf3 on a4.
-func sharesSenders(slow float64) []sender {
-	return []sender{{"a1", 0, 4, 0}, {"a2", 0, 4, 0}, {"a3", 2, 5, slow}, {"a4", 1, 3, 0}}
+func sharesSenders(s second) []sender {
+	all := claim{0, 1}
+	return []sender{{"a1", 0, 4, all}, {"a2", 0, 4, all}, {"a3", 2, 5, claim{s.want, s.weight}}, {"a4", 1, 3, all}}
 }
 
 const sharesPhases = 5
 
-// maxmin divides a rate among senders that want at most so much each (0: all there
-// is): who wants less than an equal share has what it wants, and the others share
-// the rest alike.
-func maxmin(total float64, wants []float64) []float64 {
-	got := make([]float64, len(wants))
-	order := make([]int, len(wants))
-	for i, w := range wants {
-		order[i] = i
-		if got[i] = w; w == 0 {
-			got[i] = math.Inf(1)
+// maxmin divides a rate by weighted max–min: everybody has the same for each unit of
+// its weight, but nobody more than it wants, and nobody who wants it less than least.
+func maxmin(total, least float64, claims []claim) []float64 {
+	got := make([]float64, len(claims))
+	share := func(level float64) (sum float64) {
+		for i, c := range claims {
+			got[i] = max(least, level*float64(c.weight))
+			if c.want > 0 {
+				got[i] = min(got[i], c.want)
+			}
+			sum += got[i]
+		}
+		return sum
+	}
+	low, high := 0.0, total
+	for range 100 { // as exact as a float64 can be
+		if mid := (low + high) / 2; share(mid) > total {
+			high = mid
+		} else {
+			low = mid
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		switch {
-		case got[a] < got[b]:
-			return -1
-		case got[a] > got[b]:
-			return 1
-		}
-		return a - b
-	})
-	for k, i := range order {
-		got[i] = min(got[i], total/float64(len(order)-k))
-		total -= got[i]
-	}
+	share(low)
 	return got
 }
 
@@ -96,18 +110,18 @@ func shares(ctx context.Context, env *Env) (Table, error) {
 		return Table{}, err
 	}
 	defer c.net.Lab.Close()
-	runs := pick(env, []string{"", sharesSlow}, []string{""})
-	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(runs),
+	runs := pick(env, seconds(), seconds()[:1])
+	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(),
 		Head: []string{"job 2", "phase", "a1, a2, a3, a4 ought to have, Mb/s", "have, Mb/s", "20 ms averages within 10 %, %", "settled after, ms", "deepest queue, kB"}}
-	for _, slow := range runs {
-		r, err := c.play(ctx, slow)
+	for i, run := range runs {
+		r, err := c.play(ctx, run)
 		if err != nil {
 			return Table{}, err
 		}
 		env.say("shares: a run of %v with %d frames", c.phase*sharesPhases, len(r.all.at))
 		t.Rows = append(t.Rows, r.rows()...)
 		t.Verdicts = append(t.Verdicts, r.verdicts()...)
-		if slow == "" {
+		if i == 0 {
 			t.Drawings = append(t.Drawings, Drawing{"shares.svg", "Traffic of four nodes to another site while two jobs and iperf3 begin and end", r.draw()})
 		}
 	}
@@ -169,25 +183,21 @@ func (c *commons) up(ctx context.Context, env *Env) (err error) {
 	return (&twoSites{net: c.net, a: a, b: b}).direct(ctx)
 }
 
-func (c *commons) method(runs []string) string {
-	second := ""
-	if slices.Contains(runs, sharesSlow) {
-		second = "In the second run job 2 has --matb " + sharesSlow + ". "
-	}
+func (c *commons) method() string {
 	return fmt.Sprintf("Two public sites of %d hosts. Each site's uplink carries %d Mb/s with a drop-tail queue of %d kB and %v one way, is declared, and live shares divide it; TCP cubic. "+
 		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next 15 always under way (c/crowd.c); job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
-		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. %sWeights other than 1 nobody can set. "+
+		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. Job 2 may be limited by meshrun's --matb, or its node have another weight than 1 (meshctl shape weight). Nobody who wants it ought to have less than an equal share. "+
 		"What leaves site alpha is stamped by the kernel where it reaches the line. A change is when the last node that begins sends its first full frame, or the last that ends its last. "+
 		"Shares are over the phase from %v after the change on, by bytes on the wire. A node has settled when its average over %v, which trails, comes within %.0f %% of its max–min share and stays so for %v; the slowest node counts. "+
 		"The deepest queue is what would have waited before a line of the rate.",
-		siteRanks, sharesRate/1_000_000, sharesQueue/1000, sharesDelay, size(sharesBlock), c.phase, second, sharesSteady, sharesAverage, 100*sharesClose, sharesHold)
+		siteRanks, sharesRate/1_000_000, sharesQueue/1000, sharesDelay, size(sharesBlock), c.phase, sharesSteady, sharesAverage, 100*sharesClose, sharesHold)
 }
 
 // play runs all once and takes the record of it.
-func (c *commons) play(ctx context.Context, slow string) (*sharing, error) {
-	r := &sharing{phase: c.phase, slow: slow}
-	if slow != "" {
-		r.want = 15e6
+func (c *commons) play(ctx context.Context, two second) (*sharing, error) {
+	r := &sharing{phase: c.phase, second: two}
+	if _, err := c.net.Ctl(ctx, "a3", "shape", "weight", strconv.Itoa(two.weight)); err != nil {
+		return nil, err
 	}
 	span := sharesLead + (sharesPhases+2)*c.phase
 	tap, err := c.net.Lab.Tap("alpha", 20_000+int(2*sharesRate/8*span.Seconds()/1000))
@@ -202,8 +212,8 @@ func (c *commons) play(ctx context.Context, slow string) (*sharing, error) {
 	r.begin = time.Now().Add(sharesLead)
 	var g errgroup.Group
 	matb := ""
-	if slow != "" {
-		matb = "--matb " + slow + " "
+	if two.want != 0 {
+		matb = fmt.Sprintf("--matb %.0fMb/s ", two.want/1e6)
 	}
 	g.Go(func() error { return c.job(ctx, "", r.at(0), r.at(4), "a1", "a2", "b1", "b2") })
 	g.Go(func() error { return c.job(ctx, matb, r.at(2), r.at(5), "a3", "b3") })

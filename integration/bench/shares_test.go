@@ -9,19 +9,23 @@ import (
 
 func TestMaxmin(t *testing.T) {
 	for _, tt := range []struct {
-		total       float64
-		wants, want []float64
+		least  float64
+		claims []claim
+		want   []float64
 	}{
-		{100, []float64{0}, []float64{100}},
-		{100, []float64{0, 0, 0, 0}, []float64{25, 25, 25, 25}},
-		{100, []float64{0, 0, 15, 0}, []float64{85.0 / 3, 85.0 / 3, 15, 85.0 / 3}},
-		{100, []float64{15}, []float64{15}},
-		{100, []float64{60, 10, 0}, []float64{45, 10, 45}},
-		{100, nil, []float64{}},
+		{25, []claim{{0, 1}}, []float64{100}},
+		{25, []claim{{0, 1}, {0, 1}, {0, 1}, {0, 1}}, []float64{25, 25, 25, 25}},
+		{25, []claim{{0, 1}, {0, 1}, {15, 1}, {0, 1}}, []float64{85.0 / 3, 85.0 / 3, 15, 85.0 / 3}},
+		{25, []claim{{15, 1}}, []float64{15}},
+		{0, []claim{{60, 1}, {10, 1}, {0, 1}}, []float64{45, 10, 45}},
+		{0, []claim{{0, 1}, {0, 1}, {0, 3}}, []float64{20, 20, 60}},
+		{25, []claim{{0, 1}, {0, 1}, {0, 3}}, []float64{25, 25, 50}},
+		{25, []claim{{0, 1}, {0, 1}, {40, 3}}, []float64{30, 30, 40}},
+		{25, nil, []float64{}},
 	} {
-		got := maxmin(tt.total, tt.wants)
+		got := maxmin(100, tt.least, tt.claims)
 		if !slices.EqualFunc(got, tt.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
-			t.Errorf("%v of %v: %v, want %v", tt.wants, tt.total, got, tt.want)
+			t.Errorf("%v: %v, want %v", tt.claims, got, tt.want)
 		}
 	}
 }
@@ -29,13 +33,13 @@ func TestMaxmin(t *testing.T) {
 // playShares makes a record in which every sender has its share from late after a phase's
 // beginning on, and what it had before until then.
 func playShares(late time.Duration) *sharing {
-	r := &sharing{phase: time.Second, begin: time.Unix(1000, 0)}
+	r := &sharing{phase: time.Second, begin: time.Unix(1000, 0), second: seconds()[0]}
 	type frame struct {
 		at   int64
 		node int
 	}
 	var all []frame
-	r.nodes = make([]arrivals, len(sharesSenders(0)))
+	r.nodes = make([]arrivals, len(sharesSenders(r.second)))
 	had := make([]float64, len(r.nodes))
 	for p := range sharesPhases {
 		who, ought := r.sending(p)

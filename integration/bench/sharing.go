@@ -14,8 +14,7 @@ import (
 type sharing struct {
 	begin time.Time // when job 1 ought to begin
 	phase time.Duration
-	slow  string  // what job 2 asked for, as a user writes it
-	want  float64 // the same, b/s; 0: nothing
+	second
 	all   arrivals
 	nodes []arrivals // in sharesSenders' order
 	lost  uint64     // at the uplink
@@ -31,7 +30,7 @@ func (r *sharing) at(phase int) time.Time { return r.begin.Add(time.Duration(pha
 // sort tells whose frames are whose, and finds the changes.
 func (r *sharing) sort(noted []lab.Arrival, c *commons) error {
 	r.all = choose(noted, func(lab.Arrival) bool { return true })
-	for _, s := range sharesSenders(r.want) {
+	for _, s := range sharesSenders(r.second) {
 		from := c.net.Lab.Host(s.name).Addr4
 		r.nodes = append(r.nodes, choose(noted, func(a lab.Arrival) bool { return a.From.Addr() == from && slices.Contains(c.far, a.To.Addr()) }))
 	}
@@ -46,7 +45,7 @@ func (r *sharing) findChanges() error {
 	for p := range sharesPhases {
 		due := r.at(p).UnixNano()
 		r.spans[p] = span{due, r.at(p + 1).UnixNano()}
-		for i, s := range sharesSenders(r.want) {
+		for i, s := range sharesSenders(r.second) {
 			near := r.nodes[i].between(due-int64(early), r.at(p+1).UnixNano())
 			at := int64(0)
 			switch p {
@@ -69,13 +68,13 @@ func (r *sharing) findChanges() error {
 
 // sending lists the senders of a phase, and what each ought to have, b/s.
 func (r *sharing) sending(phase int) (who []int, ought []float64) {
-	var wants []float64
-	for i, s := range sharesSenders(r.want) {
+	var claims []claim
+	for i, s := range sharesSenders(r.second) {
 		if s.from <= phase && phase < s.till {
-			who, wants = append(who, i), append(wants, s.want)
+			who, claims = append(who, i), append(claims, s.claim)
 		}
 	}
-	return who, maxmin(sharesRate, wants)
+	return who, maxmin(sharesRate, sharesRate/siteRanks, claims)
 }
 
 // judged is what a phase came to.
@@ -123,13 +122,6 @@ func never(ms float64) string {
 	return fmt.Sprintf("%.0f", ms)
 }
 
-func (r *sharing) jobTwo() string {
-	if r.slow == "" {
-		return "takes what it gets"
-	}
-	return "--matb " + r.slow
-}
-
 func (r *sharing) rows() (rows [][]string) {
 	for p := range sharesPhases {
 		j := r.judge(p)
@@ -137,7 +129,7 @@ func (r *sharing) rows() (rows [][]string) {
 		for k, i := range j.who {
 			ought[i], have[i] = fmt.Sprintf("%.1f", j.ought[k]/1e6), fmt.Sprintf("%.1f", j.have[k]/1e6)
 		}
-		rows = append(rows, []string{r.jobTwo(), fmt.Sprint(p + 1), strings.Join(ought, ", "), strings.Join(have, ", "),
+		rows = append(rows, []string{r.says, fmt.Sprint(p + 1), strings.Join(ought, ", "), strings.Join(have, ", "),
 			fmt.Sprintf("%.1f", 100*j.close), never(j.settled), fmt.Sprintf("%.1f", j.queue/1e3)})
 	}
 	return rows
@@ -150,7 +142,7 @@ func (r *sharing) verdicts() []Verdict {
 		j := r.judge(p)
 		for k, i := range j.who {
 			if d := math.Abs(j.have[k]/j.ought[k] - 1); d > off {
-				off, offAt = d, fmt.Sprintf("%s in phase %d", sharesSenders(0)[i].name, p+1)
+				off, offAt = d, fmt.Sprintf("%s in phase %d", sharesSenders(r.second)[i].name, p+1)
 			}
 		}
 		if p > 0 && j.settled > slowest { // phase 1 begins with nobody's share
@@ -158,7 +150,7 @@ func (r *sharing) verdicts() []Verdict {
 		}
 		deepest = math.Max(deepest, j.queue)
 	}
-	name := "job 2 " + r.jobTwo()
+	name := "job 2 " + r.says
 	limit := milliseconds(sharesSettle)
 	return []Verdict{
 		{off <= sharesClose, fmt.Sprintf("%s: shares are off max–min by %.1f %% at most (%s); wanted is %.0f %%", name, 100*off, offAt, 100*sharesClose)},
