@@ -141,13 +141,22 @@ func (r *round) add(q *fifo) {
 	}
 }
 
-// addFresh puts a queue after the last that is fresh, for so many bytes at first.
+// addFresh puts an empty queue that has something to be served now after the last that
+// is fresh, for so many bytes at first, less what others are still to be served for what
+// it had before.
 func (r *round) addFresh(q *fifo, bytes int) {
-	if !q.in {
-		q.in, q.credit, q.topped = true, bytes, true
-		r.queues = slices.Insert(r.queues, r.fresh, q)
-		r.fresh++
+	i := slices.Index(r.queues, q)
+	switch {
+	case i < 0:
+		q.in, q.credit = true, 0
+	case i < r.fresh || q.credit <= -bytes:
+		return
+	default:
+		r.cut(q)
 	}
+	q.credit, q.topped = min(q.credit, 0)+bytes, true
+	r.queues = slices.Insert(r.queues, r.fresh, q)
+	r.fresh++
 }
 
 // aged ends the first turn of the first queue, which is fresh, and has the others served

@@ -222,6 +222,9 @@ func (m *model) discard(f *Flow) {
 		f.stats.Dropped += uint64(x.q.drain(&m.pool))
 		x.s.remove(x.q)
 	}
+	if l.wait.packets == 0 {
+		l.wait.clear()
+	}
 }
 
 // close lifts every limit and drops what waits, except what is being sent.

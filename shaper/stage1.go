@@ -25,8 +25,8 @@ const (
 	// program has handed over to the last byte waits here or there; a mark only
 	// makes the next one wait for acknowledgements, of which a collective operation
 	// has the time of every step. All-to-alls of 16 KiB take a quarter less than
-	// if all that waits for 10 ms is marked. It is a fourth of flowLeast, so that a
-	// window may double twice before anything is dropped.
+	// if all that waits for 10 ms is marked. It is a fourth of flowLeast, and all
+	// flows' together half of what a link holds, so that marks come before drops.
 	markBytes = 64 << 10
 
 	// TCP without marks doubles its window in a time in which the link carries
@@ -92,9 +92,9 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	}
 	if l.released+size <= window {
 		m.release(now, f, size)
-		if l.wait.packets > 0 {
-			l.wait.addFresh(&f.wait, freshBytes) // it has gone before others
-			f.wait.credit -= size
+		if l.wait.packets > 0 && f.wait.empty() && !bareAck(pkt) {
+			l.wait.addFresh(&f.wait, freshBytes) // it goes before others
+			f.wait.credit = max(f.wait.credit-size, -freshBytes)
 		}
 		return true
 	}
@@ -102,10 +102,12 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 		f.stats.Dropped++
 		return false
 	}
+	if f.wait.empty() {
+		l.wait.addFresh(&f.wait, freshBytes)
+	}
 	f.wait.push(&m.pool, now, pkt, size)
 	l.wait.bytes += size
 	l.wait.packets++
-	l.wait.addFresh(&f.wait, freshBytes)
 	m.settle(l)
 	return false
 }
@@ -119,16 +121,24 @@ func (m *model) markAfter(l *Link) int64 {
 	return min(int64(float64(markAfter)*float64(l.most)/float64(now)), markMost)
 }
 
+// unmarked is how many bytes of a flow may wait unmarked however long.
+func (m *model) unmarked(l *Link) int {
+	_, ofLink := m.most(l)
+	return min(markBytes, ofLink/2/len(l.wait.queues))
+}
+
+// most is what stage 1 may hold of a flow and of a link.
+func (m *model) most(l *Link) (ofFlow, ofLink int) {
+	if m.limit(l) == 0 {
+		return flowLeast, linkLeast
+	}
+	return max(flowLeast, m.span(l, flowTime)), max(linkLeast, m.span(l, linkTime))
+}
+
 // room reports whether stage 1 may hold size more bytes of a flow.
 func (m *model) room(l *Link, f *Flow, size int) bool {
-	if f.wait.bytes+size <= share {
-		return true
-	}
-	ofFlow, ofLink := flowLeast, linkLeast
-	if m.limit(l) != 0 {
-		ofFlow, ofLink = max(ofFlow, m.span(l, flowTime)), max(ofLink, m.span(l, linkTime))
-	}
-	return f.wait.bytes+size <= ofFlow && l.wait.bytes+size <= ofLink
+	ofFlow, ofLink := m.most(l)
+	return f.wait.bytes+size <= share || f.wait.bytes+size <= ofFlow && l.wait.bytes+size <= ofLink
 }
 
 // release lets bytes of a limited link through to encryption.
@@ -193,7 +203,7 @@ func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset 
 			f.stats.Dropped++ // the reader's buffers are smaller than the packets it reads
 		} else {
 			sizes[n] = copy(bufs[n][offset:], pkt)
-			if now-at > m.markAfter(l) && q.bytes > markBytes && mark(bufs[n][offset:offset+sizes[n]]) {
+			if now-at > m.markAfter(l) && q.bytes > m.unmarked(l) && mark(bufs[n][offset:offset+sizes[n]]) {
 				f.stats.Marked++
 			}
 			m.release(now, f, size)

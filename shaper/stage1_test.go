@@ -231,6 +231,70 @@ func TestFreshFirst(t *testing.T) {
 	}
 }
 
+// TestFreshInParts: who has not used up its first bytes may come again for the rest, and
+// acknowledgements are no part of them, however many; but who has sent what it may directly
+// owes no more than freshBytes.
+func TestFreshInParts(t *testing.T) {
+	p := newPipe(t, 100e6, 2)
+	l, b := p.flows[0].link, p.flows[1]
+	p.offers = func() {
+		for p.flows[0].wait.bytes < 50_000 {
+			p.admit(0, 1, 1400, false)
+		}
+	}
+	p.goOn(10 * ms)
+	for range 5000 {
+		p.m.admit(p.now, b, tcpPacket(false, 12, 0x10, 0))
+		l.released, b.released = 0, 0
+	}
+	if b.wait.in {
+		t.Errorf("acknowledgements alone wait for others, credit %d", b.wait.credit)
+	}
+	fresh := func(packets int) (n int) {
+		l.released, l.progress = 1<<30, p.now // nothing passes
+		for range packets {
+			p.admit(1, 1, 1400, false)
+		}
+		l.released = 0
+		for p.m.take(p.now, p.buf[:1], p.sizes, 0) == 1 && p.buf[0][19] == 1 {
+			l.released, n = 0, n+1
+		}
+		l.released = 0
+		return n
+	}
+	whole := freshBytes / counted(1400)
+	if a, b := fresh(5), fresh(20); a != 5 || a+b < whole-2 || a+b > whole {
+		t.Errorf("of 5 and then 20 packets %d and %d go first, want %d together", a, b, whole)
+	}
+	for range 5000 { // a packet at a time, each to an empty queue
+		b.wait.drain(&p.m.pool)
+		p.m.admit(p.now, b, packet(1, 1, 1400, false))
+		l.released, b.released = 0, 0
+	}
+	if b.wait.credit < -2*freshBytes {
+		t.Errorf("in the end it owes %d bytes", -b.wait.credit)
+	}
+}
+
+// TestMarksBeforeDrops: many flows are marked before they fill what a link holds.
+func TestMarksBeforeDrops(t *testing.T) {
+	p := newPipe(t, 20e6, 24)
+	for seq := range 25 {
+		for i := range p.flows {
+			p.admit(i, uint64(seq+1), 1400, true)
+		}
+	}
+	p.goOn(1000 * ms)
+	for i, f := range p.flows {
+		if f.stats.Dropped > 0 {
+			t.Errorf("%d packets of flow %d were dropped", f.stats.Dropped, i)
+		}
+	}
+	if p.marked < 5*len(p.flows) {
+		t.Errorf("%d of %d packets were marked", p.marked, len(p.log))
+	}
+}
+
 // TestMarking: packets that waited for long are marked if they may be, and none
 // is dropped below the limit.
 func TestMarking(t *testing.T) {

@@ -41,7 +41,7 @@ type shapeClearCmd struct {
 func (c *shapeClearCmd) Run(d *deps) error { return d.setShape(api.ShapeRequest{Site: c.Site}) }
 
 type shapeWeightCmd struct {
-	Weight int `arg:"" help:"1, which every node has, to 255: a node of weight 2 gets twice as much of what is left."`
+	Weight int `arg:"" help:"1, which every node has, to 255: a node of weight 2 gets twice as much of the link as others, which keep their equal shares."`
 }
 
 func (c *shapeWeightCmd) Run(d *deps) error {

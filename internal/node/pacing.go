@@ -27,7 +27,7 @@ type pacing struct {
 	live   map[string]lentRate // what the others leave to this node, by site; "": to all
 	asked  hint.Request        // by programs, as it was taken into account last
 	nodes  int                 // that share this site's links
-	weight int                 // of this one, where what idle ones leave is divided
+	weight int                 // of this one, where links are divided among those that send
 }
 
 // pacedLink is the way to another site.

@@ -114,8 +114,7 @@ func (d *daemon) postShape(r *http.Request) (any, error) {
 	return d.getShape(r)
 }
 
-// setWeight sets what this node counts where the shares that idle nodes leave are
-// divided.
+// setWeight sets what this node counts where links are divided among those that send.
 func (p *pacing) setWeight(weight int) error {
 	switch {
 	case weight < 1 || weight > share.MaxWeight:

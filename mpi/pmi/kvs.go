@@ -1,5 +1,7 @@
 package pmi
 
+import "slices"
+
 // The shared state of a job: its key-value space and its barrier.
 
 // put stores a pair and returns "", or why not in a word. The caller holds mu,
@@ -44,11 +46,12 @@ func (s *Server) broken(ss *session) bool {
 	if s.cfg.FaultTolerant || s.living == s.cfg.Size {
 		return false
 	}
+	if s.ending && slices.ContainsFunc(s.ranks, func(r rank) bool { return r.phase == dead }) {
+		return true
+	}
 	for i := range s.ranks {
 		if p := s.ranks[i].phase; p == dead || p == finalized {
-			if p == finalized || !s.ending {
-				ss.push(brokenBarrier(i, p))
-			}
+			ss.push(brokenBarrier(i, p))
 			return true
 		}
 	}

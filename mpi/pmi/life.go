@@ -8,7 +8,8 @@ import (
 
 // Notify has f called, one call at a time and from a goroutine of the client,
 // when a rank dies or comes back, a rank aborts the job, or the launcher is
-// lost, and at once for the ranks that are dead by then. It must not block.
+// lost, and at once for the ranks that are dead by then. (While the launcher ends a job
+// that is not fault-tolerant, deaths are not told.) It must not block.
 // Where ok is false the launcher tells nothing but that it is lost: it ends the
 // job itself.
 func (c *Client) Notify(f func(Notice)) (ok bool, err error) {
