@@ -194,6 +194,7 @@ func (r *hpccReport) grown(text string) error {
 var (
 	ptransRE   = regexp.MustCompile(`(?m)^WALL +(\d+) +(\d+) +\d+ +\d+ +\d+ +\d+ +([\d.]+) (\S+) +([\d.]+) `)
 	fftRE      = regexp.MustCompile(`(?m)^(?:Computing|Inverse FFT): +([\d.]+)$`)
+	foundRE  = regexp.MustCompile(`Found \d+ errors in \d+ locations \(\w+\)`)
 	randomRE   = regexp.MustCompile(`(?m)^Real time used = ([\d.]+) seconds$`)
 	fftErrorRE = regexp.MustCompile(`(?m)^max\(\|x-x0\|\): +([\d.e+-]+)$`)
 )
@@ -239,8 +240,9 @@ func parseHPCC(text string) (map[what]figure, error) {
 	if err := errors.Join(err1, err2); err != nil || off > 1e-9 {
 		return nil, fmt.Errorf("hpcc's FFT is off by %s (%v)", worst[1], err)
 	}
-	if !strings.Contains(section("MPIRandomAccess"), "(passed)") {
-		return nil, errors.New("hpcc's RandomAccess did not pass its test")
+	// It may lose up to a hundredth of its updates, and by itself does, on one host too.
+	if found := foundRE.FindString(section("MPIRandomAccess")); !strings.HasSuffix(found, "(passed)") {
+		return nil, fmt.Errorf("hpcc's RandomAccess did not pass its own test: %q", found)
 	}
 	return map[what]figure{
 		{hpccPTRANS, 0}: {mean: ptrans.mean()},
