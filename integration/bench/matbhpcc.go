@@ -194,7 +194,7 @@ func (r *hpccReport) grown(text string) error {
 var (
 	ptransRE   = regexp.MustCompile(`(?m)^WALL +(\d+) +(\d+) +\d+ +\d+ +\d+ +\d+ +([\d.]+) (\S+) +([\d.]+) `)
 	fftRE      = regexp.MustCompile(`(?m)^(?:Computing|Inverse FFT): +([\d.]+)$`)
-	foundRE  = regexp.MustCompile(`Found \d+ errors in \d+ locations \(\w+\)`)
+	foundRE    = regexp.MustCompile(`Found \d+ errors in \d+ locations \(\w+\)`)
 	randomRE   = regexp.MustCompile(`(?m)^Real time used = ([\d.]+) seconds$`)
 	fftErrorRE = regexp.MustCompile(`(?m)^max\(\|x-x0\|\): +([\d.e+-]+)$`)
 )
