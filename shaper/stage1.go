@@ -123,12 +123,12 @@ func (m *model) markAfter(l *Link) int64 {
 
 // unmarked is how many bytes of a flow may wait unmarked however long.
 func (m *model) unmarked(l *Link) int {
-	_, ofLink := m.most(l)
+	_, ofLink := m.holds(l)
 	return min(markBytes, ofLink/2/len(l.wait.queues))
 }
 
-// most is what stage 1 may hold of a flow and of a link.
-func (m *model) most(l *Link) (ofFlow, ofLink int) {
+// holds is how much stage 1 holds of a flow, and of a link, at most.
+func (m *model) holds(l *Link) (ofFlow, ofLink int) {
 	if m.limit(l) == 0 {
 		return flowLeast, linkLeast
 	}
@@ -137,7 +137,7 @@ func (m *model) most(l *Link) (ofFlow, ofLink int) {
 
 // room reports whether stage 1 may hold size more bytes of a flow.
 func (m *model) room(l *Link, f *Flow, size int) bool {
-	ofFlow, ofLink := m.most(l)
+	ofFlow, ofLink := m.holds(l)
 	return f.wait.bytes+size <= share || f.wait.bytes+size <= ofFlow && l.wait.bytes+size <= ofLink
 }
 
