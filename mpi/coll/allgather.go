@@ -92,8 +92,8 @@ func allgathervBruck(b *builder) {
 //
 // Cost: one latency between sites, and a site's blocks once to each other site,
 // sent by all ranks at once; one round crosses sites, in several messages where
-// blocks are large, and none waits for another. Inside a site ceil(log2 n) or n-1
-// rounds for its own and as many for each segment. Source: MagPIe, GridMPI.
+// blocks are large, and none waits for another. Inside a site 1, ceil(log2 n) or
+// n-1 rounds for its own and as many for each segment. Source: MagPIe, GridMPI.
 func allgatherSites(b *builder) {
 	c := newCrew(b)
 	all := b.gathered()
