@@ -111,6 +111,8 @@ var kernels = func() (t [numOps][numKinds]Kernel) {
 	bitwise[uint8](&t, Byte)
 	t[Sum][Int8], t[Sum][Uint8] = words(sum8, sumLoop[int8]), words(sum8, sumLoop[uint8])
 	t[Sum][Int16], t[Sum][Uint16] = words(sum16, sumLoop[int16]), words(sum16, sumLoop[uint16])
+	t[Min][Int8], t[Min][Uint8] = extremes8(min8, tops8, minLoop[int8]), extremes8(min8, 0, minLoop[uint8])
+	t[Max][Int8], t[Max][Uint8] = extremes8(max8, tops8, maxLoop[int8]), extremes8(max8, 0, maxLoop[uint8])
 	for k := Byte; k < numKinds; k++ {
 		t[Replace][k] = replace
 		t[NoOp][k] = func(in, inout []byte) {}

@@ -258,3 +258,29 @@ func TestOpNames(t *testing.T) {
 		t.Error("the wrong operations commute")
 	}
 }
+
+// TestExtremesOfBytes tries all pairs of 8-bit integers, of which eight are compared at
+// once.
+func TestExtremesOfBytes(t *testing.T) {
+	const all = 1 << 16
+	a, b := make([]byte, all), make([]byte, all)
+	for i := range all {
+		a[i], b[i] = byte(i>>8), byte(i)
+	}
+	for _, k := range []Kind{Int8, Uint8} {
+		for _, o := range []OpKind{Min, Max} {
+			kernel, _ := Reduce(o, k)
+			got := slices.Clone(b)
+			kernel(a, got)
+			for i := range all {
+				want := a[i]
+				if less := a[i] < b[i] == (k == Uint8 || a[i]^b[i] < 0x80); less != (o == Min) {
+					want = b[i]
+				}
+				if got[i] != want {
+					t.Fatalf("%v of %v: %d and %d make %d, want %d", o, k, a[i], b[i], got[i], want)
+				}
+			}
+		}
+	}
+}

@@ -121,8 +121,9 @@ type role struct {
 	turns       uint64        // counts drivers
 	asleep      *atomic.Uint32
 	bell        bell
-	spins       int // polls in vain before yielding
-	yields      int // and before sleeping
+	spins       int           // polls in vain before yielding
+	yields      int           // and before sleeping
+	stays       time.Duration // it does not sleep before it has yielded for so long, too
 	hope        hope
 }
 

@@ -56,7 +56,7 @@ func (e *Engine) equipSystem() error {
 	if e.cfg.Dial != nil || e.cfg.Listen != nil {
 		e.carry()
 	}
-	e.spins, e.yields = localSpins, manyYields
+	e.spins, e.yields, e.stays = localSpins, manyYields, yieldTime
 	if runtime.NumCPU() == 1 {
 		e.spins = 0
 	}
@@ -83,14 +83,19 @@ func (e *Engine) Crowd(yes bool, others int) {
 	}
 }
 
-func (e *Engine) crowd() { e.spins, e.yields, e.hope.most = 0, crowdYields, crowdHope }
+func (e *Engine) crowd() { e.spins, e.yields, e.stays, e.hope.most = 0, crowdYields, 0, crowdHope }
 
 // How long the driver polls in vain before it yields: some microseconds, since
 // who is to answer may need this very processor. Yielding to nobody costs little.
 const (
 	localSpins  = 100 // a poll of shared memory takes some 50 ns
 	socketSpins = 20  // and one of sockets ten times as long
-	manyYields  = 300 // the round trip of an overlay within a site, where nobody else wants to run
+	manyYields  = 300 // the round trip of an overlay within a site, where others want to run as well
+
+	// yieldTime is how long it yields at least: as long as who reads a message of some
+	// MiB out of our memory takes. Who sleeps meanwhile is woken later than that, and
+	// its processor, asleep as well, gives the data back slower: a third of the bandwidth.
+	yieldTime = time.Millisecond
 
 	// crowdYields are those of a process that shares its processor with others of the
 	// job. Within a session the others run at once; one whose session is its own, as

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // gate is the engine's lock. The driver holds it nearly always, so others say
@@ -167,7 +168,8 @@ func (e *Engine) drive(w *waiter) {
 			e.bell.kick() // it would sleep on, and nobody would ring for it
 		}
 	}
-	idle, left := 0, -1 // polls in vain; polls left of hope, which has yet to begin
+	var yielding time.Time // since when
+	idle, left := 0, -1    // polls in vain; polls left of hope, which has yet to begin
 	for !w.fired && e.driver == w && !e.stopped {
 		if idle < e.spins {
 			e.watch()
@@ -196,7 +198,10 @@ func (e *Engine) drive(w *waiter) {
 			}
 			continue
 		}
-		if idle < e.spins+e.yields {
+		if idle == e.spins && e.stays > 0 {
+			yielding = time.Now()
+		}
+		if idle < e.spins+e.yields || time.Since(yielding) < e.stays {
 			e.gate.unlock()
 			e.bell.yield()
 			e.gate.lock()
