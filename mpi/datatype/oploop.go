@@ -160,9 +160,6 @@ func xorLoop[T ints](in, inout []T) {
 	}
 }
 
-// tops8 are the top bits of the eight 8-bit integers in a word.
-const tops8 = 0x8080808080808080
-
 // sum8 and sum16 add the 8- and 16-bit integers of a word, signed or not, in
 // either byte order.
 func sum8(in, inout []uint64)  { sumLanes(in, inout, tops8) }
@@ -179,34 +176,11 @@ func sumLanes(in, inout []uint64, top uint64) {
 	}
 }
 
-// max8 and min8 keep the greater, or the lesser, of each two of eight 8-bit integers.
-func max8(in, inout []uint64, tops, signs uint64) {
-	inout = inout[:len(in)]
-	for i, a := range in {
-		b := inout[i]
-		inout[i] = b ^ (a^b)&atLeast8(a^signs, b^signs, tops)
-	}
-}
+// tops8 are the top bits of the eight 8-bit integers in a word.
+const tops8 = 0x8080808080808080
 
-func min8(in, inout []uint64, tops, signs uint64) {
-	inout = inout[:len(in)]
-	for i, a := range in {
-		b := inout[i]
-		inout[i] = b ^ (a^b)&atLeast8(b^signs, a^signs, tops)
-	}
-}
-
-// extremes8 makes a kernel of one of them: signs are the top bits where the integers
-// are signed, which makes unsigned ones of them, in the same order.
-func extremes8[T ints](wide func(in, inout []uint64, tops, signs uint64), signs uint64, narrow func(in, inout []T)) Kernel {
-	return words(func(in, inout []uint64) { wide(in, inout, tops8, signs) }, narrow)
-}
-
-// atLeast8 sets all bits of each unsigned 8-bit integer of a word that is no less in x
-// than in y. Top bits (tops) decide where they differ; otherwise the rest is subtracted,
-// from which a top bit that is set keeps the neighbour.
-func atLeast8(x, y, tops uint64) uint64 {
-	differ, rest := x^y, (x|tops)-(y&^tops)
-	t := (x&differ | rest&^differ) & tops
-	return t - t>>7 | t
+// extremes8 makes a kernel of max8 or min8: signs are tops8 where the integers are
+// signed, which makes unsigned ones of them, in the same order.
+func extremes8[T ints](wide func(in, inout []uint64, signs uint64), signs uint64, narrow func(in, inout []T)) Kernel {
+	return words(func(in, inout []uint64) { wide(in, inout, signs) }, narrow)
 }

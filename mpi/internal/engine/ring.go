@@ -104,10 +104,15 @@ func (p *producer) push(hdr, payload []byte) (bool, error) {
 func (p *producer) mark(at, n uint64) {
 	i := at & p.mask
 	p.inside[i/64] &^= 1 << (i % 64)
-	for i++; n > 1; i, n = i+1, n-1 {
-		p.inside[i/64] |= 1 << (i % 64)
+	end := i + n
+	for i++; i < end; i = i&^63 + 64 {
+		bits := ^uint64(0) << (i % 64)
+		if past := i&^63 + 64; past > end {
+			bits &= 1<<(end%64) - 1
+		}
+		p.inside[i/64] |= bits
 	}
-	if i &= p.mask; p.inside[i/64]&(1<<(i%64)) != 0 {
+	if i = end & p.mask; p.inside[i/64]&(1<<(i%64)) != 0 {
 		p.inside[i/64] &^= 1 << (i % 64)
 		*p.word(i) = 0
 	}

@@ -98,10 +98,11 @@ const (
 	yieldTime = time.Millisecond
 
 	// crowdYields are those of a process that shares its processor with others of the
-	// job. Within a session the others run at once; one whose session is its own, as
-	// Hydra's mpiexec has it, gets the processor back (autogroups), so it sleeps soon
-	// and is woken for what it waits for.
-	crowdYields = 16
+	// job: a few turns of all of them. Within a session the others run at once; one
+	// whose session is its own, as Hydra's mpiexec has it, gets the processor back
+	// (autogroups), and yet eight ranks on two processors take twice as long for an
+	// allreduce of a byte if they sleep after 16.
+	crowdYields = 64
 	crowdHope   = 20 // polls, some 3 µs; see hope
 )
 
