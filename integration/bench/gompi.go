@@ -246,7 +246,7 @@ func gompi(ctx context.Context, env *Env) (Table, error) {
 
 func gompiMethod(rounds int, seconds float64) string {
 	return fmt.Sprintf("Two hosts of one LAN (veth, MTU 1500), nothing else on them. Ping-pong (integration/programs: c/pp.c and go/pp), a process for each rank, public API, "+
-		"the garbage collector on: half a round trip, for %g s each size in one job, %d rounds in turns; times are means, with the median and the least and greatest of the rounds; "+
+		"the garbage collector on: half a round trip, for %g s each size in one job, after as many as take an eighth of that, %d rounds in turns; times are means, with the median and the least and greatest of the rounds; "+
 		"bandwidth is a message by its mean time. Open MPI and MPICH are Debian's. mpiexec.hydra starts MPICH and Go, mpirun Open MPI, and on two hosts a remote-shell agent that only passes the command on starts all of them. "+
 		"On one host everything is as it is by default, but Open MPI is told pml ob1 and btl vader,self, which spares it a search. On two hosts all use TCP on eth0: "+
 		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's, and with GOMAXPROCS=1, as it sets it by itself where two ranks share two processors, which here they do without knowing. "+

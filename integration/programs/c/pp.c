@@ -43,13 +43,33 @@ static double sum(const double *times, int n)
 	return s;
 }
 
-/* rounds_for is how many rounds take the time, as the later half of the first ones
- * has it. */
-static int rounds_for(double seconds, const double *times)
+/* rounds_for is how many rounds take the time, as the later half of the last ones,
+ * warm in number, has it. */
+static int rounds_for(double seconds, const double *times, int warm)
 {
-	double n = seconds / (sum(times + WARM / 2, WARM / 2) / (WARM / 2));
+	double n = seconds / (sum(times + warm / 2, warm / 2) / (warm / 2));
 
-	return n < WARM ? WARM : n > MOST ? MOST : (int)n;
+	return n < warm ? warm : n > MOST ? MOST : (int)n;
+}
+
+/* warm_up plays batches of WARM rounds, twice as many, and so on, until one takes an
+ * eighth of the time: memory is there, and processes have found their processors. It
+ * returns how many rounds take the whole, which rank 0 says. */
+static int warm_up(int rank, char *buf, int bytes, double seconds, double *times)
+{
+	for (int warm = WARM;; warm *= 2) {
+		int rounds = 0; /* go on */
+		play(rank, buf, bytes, warm, times);
+		if (rank == 0) {
+			if (2 * sum(times, warm) >= seconds / 8 || 2 * warm > MOST)
+				rounds = rounds_for(seconds, times, warm);
+			MPI_Send(&rounds, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
+		} else {
+			MPI_Recv(&rounds, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		}
+		if (rounds > 0)
+			return rounds;
+	}
 }
 
 /* measure agrees on a number of rounds that takes the time, and does them. */
@@ -61,13 +81,7 @@ static void measure(int rank, int bytes, double seconds, double *times)
 	if (!buf)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	memset(buf, 1, bytes);
-	play(rank, buf, bytes, WARM, times);
-	if (rank == 0) {
-		rounds = rounds_for(seconds, times);
-		MPI_Send(&rounds, 1, MPI_INT, 1, 1, MPI_COMM_WORLD);
-	} else {
-		MPI_Recv(&rounds, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	}
+	rounds = warm_up(rank, buf, bytes, seconds, times);
 	play(rank, buf, bytes, rounds, times);
 	if (rank == 0) {
 		double mean = sum(times, rounds) / rounds * 1e6;

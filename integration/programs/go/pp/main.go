@@ -31,7 +31,7 @@ const (
 
 func main() {
 	seconds := flag.Float64("seconds", 0.5, "to measure each size for")
-	least := flag.Int("least", warm, "rounds that say how long one takes, and that are measured at least")
+	least := flag.Int("least", warm, "rounds that the first batch has, and that are measured at least")
 	allocs := flag.Bool("allocs", false, "count allocations per round trip instead")
 	idle := flag.Duration("idle", 0, "see what waiting that long costs instead")
 	last := flag.Bool("last", false, "the last two ranks play, not the first")
@@ -92,18 +92,11 @@ func work(c *mpi.Comm, sizes []int, seconds float64, least int, allocs bool, idl
 // measure agrees on a number of rounds that takes the time, and does them.
 func measure(c *mpi.Comm, size int, seconds float64, least int, times []time.Duration) error {
 	buf := make([]byte, size)
-	if err := play(c, buf, times[:least]); err != nil {
+	rounds, err := warmUp(c, buf, seconds, least, times)
+	if err != nil {
 		return err
 	}
-	rounds := []int{roundsFor(seconds, times[:least])}
-	if c.Rank() == 0 {
-		if err := mpi.Send(c, rounds, 1, 1); err != nil {
-			return err
-		}
-	} else if _, err := mpi.Recv(c, rounds, 0, 1); err != nil {
-		return err
-	}
-	times = times[:rounds[0]]
+	times = times[:rounds]
 	if err := play(c, buf, times); err != nil || c.Rank() != 0 {
 		return err
 	}
@@ -113,8 +106,32 @@ func measure(c *mpi.Comm, size int, seconds float64, least int, times []time.Dur
 	return nil
 }
 
-// roundsFor is how many rounds take the time, as the later half of the first ones
-// has it.
+// warmUp plays batches of least rounds, twice as many, and so on, until one takes an
+// eighth of the time: memory is there, and processes have found their processors. It
+// returns how many rounds take the whole, which rank 0 says.
+func warmUp(c *mpi.Comm, buf []byte, seconds float64, least int, times []time.Duration) (int, error) {
+	for n := least; ; n *= 2 {
+		if err := play(c, buf, times[:n]); err != nil {
+			return 0, err
+		}
+		rounds := []int{0} // go on
+		if c.Rank() == 0 {
+			if 2*total(times[:n]).Seconds() >= seconds/8 || 2*n > most {
+				rounds[0] = roundsFor(seconds, times[:n])
+			}
+			if err := mpi.Send(c, rounds, 1, 1); err != nil {
+				return 0, err
+			}
+		} else if _, err := mpi.Recv(c, rounds, 0, 1); err != nil {
+			return 0, err
+		}
+		if rounds[0] > 0 {
+			return rounds[0], nil
+		}
+	}
+}
+
+// roundsFor is how many rounds take the time, as the later half of the last ones has it.
 func roundsFor(seconds float64, times []time.Duration) int {
 	later := times[len(times)/2:]
 	return max(len(times), int(min(most, seconds*float64(len(later))/max(total(later).Seconds(), 1e-9))))
