@@ -27,10 +27,11 @@ type run struct {
 
 	id       engine.ID
 	round    int
-	pending  int         // messages that the round waits for, and one while they are being posted
-	later    []int32     // messages that later rounds wait for; nil: none
-	messages []engine.ID // sends and receives that have been begun
-	source   engine.Proc // of the message that has ended last
+	pending  int           // messages that the round waits for, and one while they are being posted
+	later    []int32       // messages that later rounds wait for; nil: none
+	messages []engine.ID   // sends and receives that have been begun
+	few      [16]engine.ID // what messages uses at first
+	source   engine.Proc   // of the message that has ended last
 	err      error
 	ended    bool
 	next     *run // of the operations under way
@@ -42,7 +43,7 @@ type run struct {
 
 // begin starts the schedule and returns the request that ends with it.
 func (r *run) begin() engine.ID {
-	r.step = r.stepped
+	r.step, r.messages = r.stepped, r.few[:0]
 	if r.sched.Tmp > 0 {
 		r.tmp = r.o.w.tmp(r.sched.Tmp)
 		r.bufs[coll.Tmp] = *r.tmp
