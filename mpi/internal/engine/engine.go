@@ -91,6 +91,7 @@ type tables struct {
 type pending struct {
 	ending     requests   // their callbacks have to run
 	pulls      requests   // receives that read their sender's memory
+	shown      int        // sends whose data others may read
 	deferred   []deferred // calls put off; the first have been made
 	called     int        // how many
 	breaking   []*conn    // links that were found broken
@@ -123,7 +124,7 @@ type role struct {
 	bell        bell
 	spins       int           // polls in vain before yielding
 	yields      int           // and before sleeping
-	stays       time.Duration // it does not sleep before it has yielded for so long, too
+	stays       time.Duration // while others read its memory it yields at least for so long
 	hope        hope
 }
 

@@ -151,6 +151,7 @@ func (e *Engine) end(r *request, err error) {
 	if err != nil {
 		r.err = err
 	}
+	e.conceal(r)
 	r.flags &^= warned
 	if r.done != nil {
 		r.state = ending

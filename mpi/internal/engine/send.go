@@ -156,7 +156,9 @@ func (e *Engine) announce(c *conn, r *request, h header) {
 	r.state = announced
 	if c.pull != nil && len(r.buf) > 0 {
 		h.z = c.pull.expose(h.x, r.buf)
-		r.addr = h.z
+		if r.addr = h.z; r.addr != 0 {
+			e.shown++
+		}
 	}
 	e.write(c, &h, nil, nil)
 }
@@ -276,7 +278,6 @@ func (e *Engine) matched(c *conn, h *header) {
 	if r == nil {
 		return // revoked or failed in between
 	}
-	e.conceal(r)
 	e.end(r, nil)
 }
 
@@ -290,17 +291,17 @@ func (e *Engine) refused(c *conn, h *header) {
 		return
 	}
 	if r := e.named(h.x, sendRequest, announced, c.peer.proc); r != nil {
-		e.conceal(r)
 		e.end(r, ErrRefused)
 	}
 }
 
 // conceal takes back the other side's right to read a send's data.
 func (e *Engine) conceal(r *request) {
-	if r.addr == 0 {
+	if r.addr == 0 || r.kind != sendRequest {
 		return
 	}
 	r.addr = 0
+	e.shown--
 	if p := e.peers[r.peer]; len(p.conns) > 0 {
 		if c := p.rail(r.ctx, r.tag); c.pull != nil {
 			c.pull.conceal(r.wire())

@@ -92,9 +92,9 @@ const (
 	socketSpins = 20  // and one of sockets ten times as long
 	manyYields  = 300 // the round trip of an overlay within a site, where others want to run as well
 
-	// yieldTime is how long it yields at least: as long as who reads a message of some
-	// MiB out of our memory takes. Who sleeps meanwhile is woken later than that, and
-	// its processor, asleep as well, gives the data back slower: a third of the bandwidth.
+	// yieldTime is how long it yields at least while others may read its memory: some
+	// MiB take as long. Who sleeps meanwhile is woken later than that, and its processor,
+	// asleep as well, gives the data back slower: a third of the bandwidth.
 	yieldTime = time.Millisecond
 
 	// crowdYields are those of a process that shares its processor with others of the

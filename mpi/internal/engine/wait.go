@@ -198,10 +198,10 @@ func (e *Engine) drive(w *waiter) {
 			}
 			continue
 		}
-		if idle == e.spins && e.stays > 0 {
+		if idle == e.spins {
 			yielding = time.Now()
 		}
-		if idle < e.spins+e.yields || time.Since(yielding) < e.stays {
+		if idle < e.spins+e.yields || e.shown > 0 && time.Since(yielding) < e.stays {
 			e.gate.unlock()
 			e.bell.yield()
 			e.gate.lock()
