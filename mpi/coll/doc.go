@@ -30,7 +30,7 @@
 // processors or more (Topo.Crowded) a round costs the turns of all the others on
 // its processor: trees within it are one level deep, and operations among its
 // ranks alone have the fewest rounds that there can be. Up to eight ranks of a site on
-// hosts of their own give each other blocks below 256 KiB in one round.
+// hosts of their own give each other blocks of 16 to 256 KiB in one round.
 //
 // # Algorithms
 //

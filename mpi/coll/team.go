@@ -5,10 +5,10 @@ package coll
 // a message's latency. Smaller ones take ceil(log2 n) rounds instead of n-1.
 const ringBlock = 16 << 10
 
-// directRanks is up to how many ranks on hosts of their own send blocks below
-// directBlock to each other at once: a byte enters and leaves a host as often as
-// around a ring, in one round, which takes less by a few per cent as long as blocks are
-// sent unasked.
+// directRanks is up to how many ranks on hosts of their own send blocks between
+// ringBlock and directBlock to each other at once: a byte enters and leaves a host as
+// often as around a ring, in one round, which takes less by a few per cent as long as
+// blocks are sent unasked. For smaller ones fewer messages count more than rounds.
 const (
 	directRanks = 8
 	directBlock = 256 << 10
@@ -68,7 +68,7 @@ func (b *builder) allgather(t team, vectors ...[]Ref) {
 // direct reports whether members do best to send each other blocks of so many bytes,
 // at most, at once.
 func (b *builder) direct(t team, bytes int) bool {
-	if len(t.ranks) > directRanks || bytes >= directBlock {
+	if len(t.ranks) > directRanks || bytes < ringBlock || bytes >= directBlock {
 		return false
 	}
 	for i, r := range t.ranks {
