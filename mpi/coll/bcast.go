@@ -45,7 +45,8 @@ func bcastTree(b *builder, l *layout) {
 // Broadcast by scatter and allgather: a tree hands each rank a part, and all give
 // theirs to all. For medium and large buffers among ranks that are near.
 //
-// Cost: (ceil(log2 N) + N-1) α + 2 mβ (N-1)/N. Source: van de Geijn, 1994.
+// Cost: (ceil(log2 N) + N-1) α + 2 mβ (N-1)/N, or (ceil(log2 N) + 1) α where few ranks
+// send each other their parts at once. Source: van de Geijn, 1994.
 func bcastScatter(b *builder) {
 	l := bySite(b.t)
 	me, root := l.pos[b.me], l.pos[b.a.Root]

@@ -29,8 +29,9 @@
 // a byte enters and leaves a host once. Where a host has twice as many ranks as
 // processors or more (Topo.Crowded) a round costs the turns of all the others on
 // its processor: trees within it are one level deep, and operations among its
-// ranks alone have the fewest rounds that there can be. Up to eight ranks of a site on
-// hosts of their own give each other blocks of 16 to 256 KiB in one round.
+// ranks alone have the fewest rounds that there can be. As part of other
+// operations, up to eight ranks of a site on hosts of their own give each other blocks
+// of 16 to 256 KiB in one round.
 //
 // # Algorithms
 //

@@ -179,8 +179,18 @@ func sumLanes(in, inout []uint64, top uint64) {
 // tops8 are the top bits of the eight 8-bit integers in a word.
 const tops8 = 0x8080808080808080
 
+// extremesAtOnce is how many words max8 and min8 are given at a time: Go's scheduler
+// cannot stop them where they are in assembly.
+const extremesAtOnce = 64 << 10
+
 // extremes8 makes a kernel of max8 or min8: signs are tops8 where the integers are
 // signed, which makes unsigned ones of them, in the same order.
 func extremes8[T ints](wide func(in, inout []uint64, signs uint64), signs uint64, narrow func(in, inout []T)) Kernel {
-	return words(func(in, inout []uint64) { wide(in, inout, signs) }, narrow)
+	return words(func(in, inout []uint64) {
+		for len(in) > 0 {
+			n := min(len(in), extremesAtOnce)
+			wide(in[:n], inout[:n], signs)
+			in, inout = in[n:], inout[n:]
+		}
+	}, narrow)
 }

@@ -124,7 +124,7 @@ type role struct {
 	bell        bell
 	spins       int           // polls in vain before yielding
 	yields      int           // and before sleeping
-	stays       time.Duration // while others read its memory it yields at least for so long
+	stays       time.Duration // while others may read its memory it goes on yielding for so long
 	hope        hope
 }
 

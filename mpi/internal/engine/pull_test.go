@@ -48,8 +48,38 @@ func TestPullFails(t *testing.T) {
 				t.Errorf("%v after %d bytes: other contents", err, after)
 			}
 			wait(t, es[0], out)
+			wantShown(t, es[0], 0)
 		}
 	}
+}
+
+// wantShown checks how many sends an engine takes to be readable by others.
+func wantShown(t *testing.T, e *Engine, want int) {
+	t.Helper()
+	e.Do(func(*Op) {
+		if e.shown != want {
+			t.Errorf("%d sends may be read, want %d", e.shown, want)
+		}
+	})
+}
+
+// TestShown: a send that is given up, or whose receiver dies, is not shown any more.
+func TestShown(t *testing.T) {
+	const n = 3 * pullPiece
+	es := newWorld(t, 2)
+	send(t, es[0], 1, 9, nil) // there is a link
+	recv(t, es[1], 0, 9, 0)
+	first, second := isend(t, es[0], 1, 1, pattern(n, 5)), isend(t, es[0], 1, 2, pattern(n, 6))
+	wantShown(t, es[0], 2)
+	es[0].Do(func(op *Op) { op.Abandon(first) })
+	wait(t, es[0], first)
+	wantShown(t, es[0], 1)
+	es[0].Do(func(*Op) { es[0].fail(es[0].peers[1], errTest) })
+	if _, err := es[0].Wait(second); !errors.As(err, &ErrProcFailed{}) {
+		t.Errorf("got %v, want that the receiver has failed", err)
+	}
+	wantShown(t, es[0], 0)
+	crash(t, es)
 }
 
 // TestPullFromDead: a receive whose sender dies while it is being read ends with that

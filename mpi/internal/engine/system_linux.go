@@ -92,7 +92,7 @@ const (
 	socketSpins = 20  // and one of sockets ten times as long
 	manyYields  = 300 // the round trip of an overlay within a site, where others want to run as well
 
-	// yieldTime is how long it yields at least while others may read its memory: some
+	// yieldTime is how long it goes on yielding while others may read its memory: some
 	// MiB take as long. Who sleeps meanwhile is woken later than that, and its processor,
 	// asleep as well, gives the data back slower: a third of the bandwidth.
 	yieldTime = time.Millisecond

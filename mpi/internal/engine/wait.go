@@ -168,17 +168,17 @@ func (e *Engine) drive(w *waiter) {
 			e.bell.kick() // it would sleep on, and nobody would ring for it
 		}
 	}
-	var yielding time.Time // since when
-	idle, left := 0, -1    // polls in vain; polls left of hope, which has yet to begin
+	var until time.Time // see stay
+	idle, left := 0, -1 // polls in vain; polls left of hope, which has yet to begin
 	for !w.fired && e.driver == w && !e.stopped {
 		if idle < e.spins {
 			e.watch()
 		}
 		switch did := e.progress(); {
 		case did && left < 0:
-			idle, left = 0, e.hope.begin()
+			idle, left, until = 0, e.hope.begin(), time.Time{}
 		case did:
-			idle = 0
+			idle, until = 0, time.Time{}
 		default:
 			idle++
 		}
@@ -198,18 +198,28 @@ func (e *Engine) drive(w *waiter) {
 			}
 			continue
 		}
-		if idle == e.spins {
-			yielding = time.Now()
-		}
-		if idle < e.spins+e.yields || e.shown > 0 && time.Since(yielding) < e.stays {
+		if idle < e.spins+e.yields || e.stay(&until) {
 			e.gate.unlock()
 			e.bell.yield()
 			e.gate.lock()
 			continue
 		}
 		e.sleep(w)
-		idle = e.spins
+		idle, until = e.spins, time.Time{}
 	}
+}
+
+// stay reports whether the driver goes on yielding because others may be reading its
+// memory. Until when is settled by the first call.
+func (e *Engine) stay(until *time.Time) bool {
+	if e.shown == 0 || e.stays == 0 {
+		return false
+	}
+	now := time.Now()
+	if until.IsZero() {
+		*until = now.Add(e.stays)
+	}
+	return now.Before(*until)
 }
 
 // hope is how long the driver of a crowded process goes on polling when something has
