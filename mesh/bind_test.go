@@ -130,7 +130,8 @@ func (p keepingPath) Send(pkts [][]byte) error {
 	return nil
 }
 
-// TestEndpointHolds: a few packets wait for the first path, in order and not for long.
+// TestEndpointHolds: a few packets wait for the first path, in order and not for long, and
+// count when they are sent.
 func TestEndpointHolds(t *testing.T) {
 	for _, tc := range []struct {
 		after time.Duration
@@ -155,6 +156,9 @@ func TestEndpointHolds(t *testing.T) {
 		}
 		if e.send([][]byte{buf}); len(sent) != tc.want+1 {
 			t.Error("a packet with a path was not sent")
+		}
+		if packets, bytes := e.txPackets.Load(), e.txBytes.Load(); packets != uint64(len(sent)) || bytes != packets {
+			t.Errorf("path after %v: %d packets of %d bytes are counted, %d of a byte were sent", tc.after, packets, bytes, len(sent))
 		}
 	}
 }

@@ -53,19 +53,25 @@ func (e *Endpoint) send(bufs [][]byte) {
 
 // transmit sends now.
 func (e *Endpoint) transmit(bufs [][]byte) {
-	e.txPackets.Add(uint64(len(bufs)))
 	p := e.path.Load()
 	if p == nil {
 		if p = e.hold(time.Now(), bufs); p == nil {
 			return
 		}
 	}
+	e.sendBy(*p, bufs)
+}
+
+// sendBy sends by a path, and counts. What cannot be sent is lost, as datagrams may be;
+// the path counts it.
+func (e *Endpoint) sendBy(p peer.Path, bufs [][]byte) {
 	n := 0
 	for _, b := range bufs {
 		n += len(b)
 	}
+	e.txPackets.Add(uint64(len(bufs)))
 	e.txBytes.Add(uint64(n))
-	_ = (*p).Send(bufs) // what cannot be sent is lost, as datagrams may be; the path counts it
+	_ = p.Send(bufs)
 }
 
 // hold keeps packets until there is a path, or returns the path if there is one now.
@@ -117,7 +123,7 @@ func (e *Endpoint) use(now time.Time, p *peer.Path) {
 	e.held = nil
 	e.mu.Unlock()
 	if len(held) > 0 && now.Sub(last) <= heldFor {
-		_ = (*p).Send(held)
+		e.sendBy(*p, held)
 	} else {
 		e.noPath.Add(uint64(len(held)))
 	}

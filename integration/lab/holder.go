@@ -174,6 +174,9 @@ func furnishFiles(cfg holderConfig) error {
 			return err
 		}
 	}
+	if err := keepApart(); err != nil {
+		return err
+	}
 	const state = "/var/lib/meshd"
 	if err := os.RemoveAll(state); err != nil {
 		return err
@@ -185,6 +188,22 @@ func furnishFiles(cfg holderConfig) error {
 		return fmt.Errorf("mount %s on %s: %w", cfg.State, state, err)
 	}
 	return nil
+}
+
+// keepApart has Open MPI keep a job's files in memory of the host's own. It would in
+// /tmp/ompi.HOST.UID/pid.PID, and labs that run at the same time share the machine's
+// /tmp, and have hosts of the same names with processes of the same numbers.
+func keepApart() error {
+	const params = "/etc/openmpi/openmpi-mca-params.conf"
+	f, err := os.OpenFile(params, os.O_APPEND|os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // there is no Open MPI
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("orte_tmpdir_base = /dev/shm\n")
+	return errors.Join(err, f.Close())
 }
 
 // overlay makes a directory private: the machine's files stay visible, changes
