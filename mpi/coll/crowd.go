@@ -85,10 +85,5 @@ func allgatherDirect(b *builder) { b.exchange(b.gathered()) }
 // exchange sends this rank's block to all others and receives theirs.
 func (b *builder) exchange(blocks []Ref) {
 	b.next()
-	for d := 1; d < b.size; d++ {
-		to, from := (b.me+d)%b.size, (b.me-d+b.size)%b.size
-		b.send(to, blocks[b.me])
-		b.recv(from, blocks[from])
-	}
-	b.next()
+	b.swap(team{flat(b.t).order, b.me, -1}, blocks)
 }

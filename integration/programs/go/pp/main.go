@@ -62,7 +62,7 @@ func main() {
 			}
 		}
 		if c.Rank() < 2 {
-			if err := work(c, sizes, *seconds, max(*least, 2), *allocs, *idle); err != nil {
+			if err := work(c, sizes, *seconds, min(max(*least, 2), most), *allocs, *idle); err != nil {
 				return err
 			}
 		}
