@@ -174,6 +174,9 @@ func furnishFiles(cfg holderConfig) error {
 			return err
 		}
 	}
+	if err := keepApart(); err != nil {
+		return err
+	}
 	const state = "/var/lib/meshd"
 	if err := os.RemoveAll(state); err != nil {
 		return err
@@ -183,6 +186,29 @@ func furnishFiles(cfg holderConfig) error {
 	}
 	if err := unix.Mount(cfg.State, state, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", cfg.State, state, err)
+	}
+	return nil
+}
+
+// keepApart has Open MPI keep a job's files in memory of the host's own. It would in
+// /tmp/ompi.HOST.UID/pid.PID, and labs that run at the same time share the machine's
+// /tmp, and have hosts of the same names with processes of the same numbers.
+func keepApart() error {
+	const params = "/etc/openmpi/openmpi-mca-params.conf"
+	text, err := os.ReadFile(params)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // there is no Open MPI
+	}
+	if err != nil {
+		return err
+	}
+	// Without root the file, below /etc, is not ours to change.
+	const own = "/run/.lab/openmpi-mca-params.conf"
+	if err := os.WriteFile(own, append(text, "orte_tmpdir_base = /dev/shm\n"...), 0o644); err != nil {
+		return err
+	}
+	if err := unix.Mount(own, params, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", own, params, err)
 	}
 	return nil
 }
