@@ -133,26 +133,27 @@ func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
 // pass looks at packets from the TUN. The sizes of those that the pacer keeps
 // become zero, which WireGuard passes over.
 func (f *firstUse) pass(bufs [][]byte, sizes []int, offset int) {
-	var last netip.Addr
-	var ep *Endpoint
 	known := *f.known.Load()
-	for i, b := range bufs {
-		pkt := b[offset : offset+sizes[i]]
-		dst, ok := destination(pkt)
-		if !ok {
-			continue
+	for i := 0; i < len(bufs); {
+		dst, ok := destination(bufs[i][offset : offset+sizes[i]])
+		run := i + 1 // segments of one flow come together
+		for ; run < len(bufs); run++ {
+			if next, _ := destination(bufs[run][offset : offset+sizes[run]]); next != dst {
+				break
+			}
 		}
-		if dst != last { // segments of one flow come together
-			last = dst
-			if ep, ok = known[dst]; !ok {
+		if ok {
+			ep, found := known[dst]
+			if !found {
 				f.ask(time.Now(), dst)
 				known = *f.known.Load()
 				ep = known[dst]
 			}
+			if ep != nil && ep.flow != nil {
+				ep.flow.Admit(bufs[i:run], sizes[i:run], offset)
+			}
 		}
-		if ep != nil && ep.flow != nil && !ep.flow.Admit(pkt) {
-			sizes[i] = 0
-		}
+		i = run
 	}
 }
 

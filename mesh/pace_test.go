@@ -3,6 +3,7 @@ package mesh
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,14 +96,16 @@ func (p *stubPacer) only(t *testing.T) stubFlow {
 	return *p.flows[0]
 }
 
-func (f *stubFlow) Admit(pkt []byte) bool {
+func (f *stubFlow) Admit(bufs [][]byte, sizes []int, offset int) {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
-	f.admitted++
-	if f.p.holds {
-		f.p.held = append(f.p.held, heldPacket{f, slices.Clone(pkt)})
+	f.admitted += len(bufs)
+	for i, b := range bufs {
+		if f.p.holds {
+			f.p.held = append(f.p.held, heldPacket{f, slices.Clone(b[offset : offset+sizes[i]])})
+			sizes[i] = 0
+		}
 	}
-	return !f.p.holds
 }
 
 func (f *stubFlow) Send(pkts [][]byte) {
@@ -222,7 +225,7 @@ func TestKickWakesReader(t *testing.T) {
 	bufs, sizes := [][]byte{make([]byte, 100)}, []int{0}
 	for range 100 {
 		p.hold()
-		flow.Admit([]byte("waits"))
+		flow.Admit([][]byte{[]byte("waits")}, []int{5}, 0)
 		got := make(chan string)
 		go func() {
 			n, err := f.Read(bufs, sizes, 0)
@@ -326,6 +329,53 @@ func TestOverhead(t *testing.T) {
 	} {
 		if got := overhead(tc.info); got != tc.want {
 			t.Errorf("overhead(%+v) = %d, want %d", tc.info, got, tc.want)
+		}
+	}
+}
+
+// TestRunsAreAdmitted: what is read together goes to each flow in runs, in order, and
+// what has no flow passes.
+func TestRunsAreAdmitted(t *testing.T) {
+	p := &stubPacer{holds: true}
+	dev := newPipeTUN()
+	f := newFirstUse(dev, &Mesh{cfg: Config{Pacer: p}})
+	defer dev.Close()
+	here := netip.MustParseAddr("100.80.0.1")
+	var to []netip.Addr
+	for i := range 3 {
+		a, ep := netip.AddrFrom4([4]byte{100, 80, 0, byte(2 + i)}), &Endpoint{}
+		if i < 2 {
+			ep.flow = p.Flow(peer.Node{Site: "far"}, nil)
+		}
+		f.know([]netip.Addr{a}, ep)
+		to = append(to, a)
+	}
+	const offset = 3
+	var bufs [][]byte
+	var sizes []int
+	add := func(pkt []byte) {
+		bufs, sizes = append(bufs, append(make([]byte, offset), pkt...)), append(sizes, len(pkt))
+	}
+	order := []int{0, 0, 2, 1, 2, 1, 1, 0}
+	for i, k := range order {
+		add(packet(here, to[k], strconv.Itoa(i)))
+	}
+	add([]byte("no packet"))
+	f.pass(bufs, sizes, offset)
+	var held []int
+	for _, h := range p.held {
+		i, err := strconv.Atoi(string(h.pkt[20:]))
+		if err != nil || h.of != p.flows[order[i]] {
+			t.Fatalf("%q is in the wrong flow, %v", h.pkt, err)
+		}
+		held = append(held, i)
+	}
+	if want := []int{0, 1, 3, 5, 6, 7}; !slices.Equal(held, want) {
+		t.Errorf("packets %v are held, want %v", held, want)
+	}
+	for i, n := range sizes {
+		if passes := i == len(order) || order[i] == 2; passes != (n > 0) {
+			t.Errorf("packet %d has size %d", i, n)
 		}
 	}
 }

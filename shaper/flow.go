@@ -37,20 +37,30 @@ type Flow struct {
 // header adds to either. It may change with the path.
 func (f *Flow) SetOverhead(bytes int) { f.overhead.Store(int32(max(bytes, 0))) }
 
-// Admit is asked before a packet is sealed. True: seal it now. False: the flow's
-// queue has copied it, or dropped and counted it; Take hands it out later.
-func (f *Flow) Admit(pkt []byte) bool {
+// few is how many packets are looked at while the lock is held, so that nobody waits
+// for it for long.
+const few = 16
+
+// Admit is asked before packets are sealed, each in its buffer from offset on. Those
+// whose size it leaves are to be sealed now. Of the others, whose size becomes zero, the
+// flow's queue has a copy, which Take hands out later, or has dropped and counted them.
+func (f *Flow) Admit(bufs [][]byte, sizes []int, offset int) {
 	l := f.link
 	if l.open.Load() {
-		return true
+		return
 	}
 	s := l.s
-	now := s.clock.now()
-	s.poll(now)
-	s.mu.lock()
-	ok := s.m.admit(s.clock.now(), f, pkt)
-	s.finish()
-	return ok
+	s.poll(s.clock.now())
+	for from := 0; from < len(bufs); from += few {
+		s.mu.lock()
+		now := s.clock.now()
+		for i := from; i < min(from+few, len(bufs)); i++ {
+			if !s.m.admit(now, f, bufs[i][offset:offset+sizes[i]]) {
+				sizes[i] = 0
+			}
+		}
+		s.finish()
+	}
 }
 
 // Send sends sealed datagrams, at most as many as the path takes at once: now
@@ -66,9 +76,8 @@ func (f *Flow) Send(pkts [][]byte) {
 	s.mu.lock()
 	now := s.clock.now()
 	n := s.m.direct(now, f, pkts)
-	const some = 16 // so that nobody waits for the lock for long
 	for rest := pkts[n:]; ; {
-		k := min(some, len(rest))
+		k := min(few, len(rest))
 		s.m.enqueue(now, f, rest[:k])
 		if rest = rest[k:]; len(rest) == 0 {
 			break

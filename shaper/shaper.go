@@ -138,10 +138,9 @@ func (s *Shaper) Link(site string) *Link {
 // their sizes, and returns how many there are. It is to be called after Kick,
 // and again while it fills all buffers.
 func (s *Shaper) Take(bufs [][]byte, sizes []int, offset int) int {
-	const some = 16 // so that nobody waits for the lock for long
 	n := 0
 	for n < len(bufs) {
-		end := min(n+some, len(bufs))
+		end := min(n+few, len(bufs))
 		s.mu.lock()
 		k := s.m.take(s.clock.now(), bufs[n:end], sizes[n:end], offset)
 		s.finish()

@@ -115,6 +115,13 @@ func TestBothStages(t *testing.T) {
 	}
 }
 
+// admitted offers one packet.
+func admitted(f *Flow, pkt []byte) bool {
+	sizes := [1]int{len(pkt)}
+	f.Admit([][]byte{pkt}, sizes[:], 0)
+	return sizes[0] > 0
+}
+
 // read is the TUN's reader: it offers packets, at most 100 waiting, until all
 // of them have been let through.
 func read(t *testing.T, s *Shaper, f *Flow, number uint64, kicks <-chan struct{}, pass func(pkt []byte)) {
@@ -126,7 +133,7 @@ func read(t *testing.T, s *Shaper, f *Flow, number uint64, kicks <-chan struct{}
 	waiting := 0
 	for seq := uint64(1); seq <= number || waiting > 0; {
 		for ; seq <= number && waiting < 100; seq++ {
-			if pkt := packet(0, seq, 1400, true); f.Admit(pkt) {
+			if pkt := packet(0, seq, 1400, true); admitted(f, pkt) {
 				pass(pkt)
 			} else {
 				waiting++
@@ -213,7 +220,7 @@ func TestClose(t *testing.T) {
 	}
 	passed := false
 	h := l.Flow(peer.ID{3}, func([][]byte) { passed = true })
-	if h.Send([][]byte{sealed(1, 1452)}); !passed || !h.Admit(packet(0, 1, 100, true)) {
+	if h.Send([][]byte{sealed(1, 1452)}); !passed || !admitted(h, packet(0, 1, 100, true)) {
 		t.Error("a closed shaper is in the way")
 	}
 }
@@ -225,8 +232,8 @@ func TestUnlimited(t *testing.T) {
 	pkts := [][]byte{sealed(1, 1452), sealed(2, 1452)}
 	same := false
 	f := s.Link("there").Flow(peer.ID{1}, func(p [][]byte) { same = &p[0][0] == &pkts[0][0] && len(p) == 2 })
-	in := packet(0, 1, 1400, true)
-	if n := testing.AllocsPerRun(100, func() { f.Admit(in); f.Send(pkts) }); n != 0 || !same {
+	in, sizes := [][]byte{packet(0, 1, 1400, true)}, []int{1400}
+	if n := testing.AllocsPerRun(100, func() { f.Admit(in, sizes, 0); f.Send(pkts) }); n != 0 || !same {
 		t.Errorf("%v allocations, passed as they are: %v", n, same)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/sites"
+	"github.com/meshmpi/meshmpi/shaper"
 	"github.com/meshmpi/meshmpi/shaper/estimate"
 	"golang.org/x/sync/errgroup"
 )
@@ -235,12 +236,49 @@ func TestMeasuredRemembered(t *testing.T) {
 	}
 }
 
-func TestIsNotice(t *testing.T) {
+// noticePacket is what isNotice looks for.
+func noticePacket() []byte {
 	pkt := make([]byte, 60)
-	pkt[0], pkt[9] = 0x45, 17
+	pkt[0], pkt[6], pkt[9] = 0x45, 0x40, 17
 	binary.BigEndian.PutUint16(pkt[20:], SharesPort)
 	binary.BigEndian.PutUint16(pkt[22:], SharesPort)
-	if pkt[6] = 0x40; !isNotice(pkt) {
+	return pkt
+}
+
+// TestNoticesFirst: of packets that are read together and must wait, the notices do not.
+func TestNoticesFirst(t *testing.T) {
+	s, err := shaper.New(shaper.Config{Kick: func() {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l := s.Link("beta")
+	l.SetRate(8000)
+	f := noticesFirst{l.Flow(peer.ID{1}, func([][]byte) {})}
+	const offset = 2
+	var bufs [][]byte
+	var sizes []int
+	for i := range 40 {
+		pkt := make([]byte, 1200)
+		if i%10 == 9 {
+			pkt = noticePacket()
+		}
+		bufs, sizes = append(bufs, append(make([]byte, offset), pkt...)), append(sizes, len(pkt))
+	}
+	f.Admit(bufs, sizes, offset)
+	for i, n := range sizes {
+		if notice := i%10 == 9; notice && n != 60 || !notice && i > 10 && n != 0 {
+			t.Errorf("packet %d has size %d", i, n)
+		}
+	}
+	if w := l.Demand().Waiting; w < 25*1200 || w > 36*1300 {
+		t.Errorf("%d bytes wait, want those of some 30 packets", w)
+	}
+}
+
+func TestIsNotice(t *testing.T) {
+	pkt := noticePacket()
+	if !isNotice(pkt) {
 		t.Error("a notice is not known")
 	}
 	for name, change := range map[string]func(b []byte) []byte{

@@ -44,7 +44,16 @@ func (d *daemon) saveMeasured(found map[string]int64) {
 type noticesFirst struct{ *shaper.Flow }
 
 // Admit implements peer.Flow.
-func (f noticesFirst) Admit(pkt []byte) bool { return isNotice(pkt) || f.Flow.Admit(pkt) }
+func (f noticesFirst) Admit(bufs [][]byte, sizes []int, offset int) {
+	from := 0
+	for i, b := range bufs {
+		if isNotice(b[offset : offset+sizes[i]]) {
+			f.Flow.Admit(bufs[from:i], sizes[from:i], offset)
+			from = i + 1
+		}
+	}
+	f.Flow.Admit(bufs[from:], sizes[from:len(bufs)], offset)
+}
 
 // isNotice reports whether a packet is a UDP datagram in IPv4 from and to the port of
 // notices, which only the daemon holds.

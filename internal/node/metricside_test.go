@@ -146,7 +146,7 @@ func TestMetricsDaemon(t *testing.T) {
 		`meshmpi_dropped_total{part="names",reason="too many questions"}`: "0",
 	}
 	eventually.Holds(t, "all is told", func() bool {
-		f.Admit(make([]byte, 100)) // has the pacer look at the page
+		f.Admit([][]byte{make([]byte, 100)}, []int{100}, 0) // has the pacer look at the page
 		got := fetch(t, web, "http://"+at.String()+"/metrics")
 		for k, v := range want {
 			if got[k] != v {

@@ -282,7 +282,7 @@ func TestPacingHints(t *testing.T) {
 	pkt := make([]byte, 100)
 	paced := func(want int64) func() bool {
 		return func() bool {
-			f.Admit(pkt)
+			f.Admit([][]byte{pkt}, []int{len(pkt)}, 0)
 			return rateTo(d, "beta") == want
 		}
 	}

@@ -18,9 +18,10 @@ type Pacer interface {
 
 // Flow is the packets for one node.
 type Flow interface {
-	// Admit is asked before a packet is sealed. False: it has been copied, and
-	// Take hands it out later, unless it is dropped and counted.
-	Admit(pkt []byte) bool
+	// Admit is asked before packets are sealed, each in its buffer from offset on. The
+	// sizes of those that must wait become zero: they have been copied, and Take hands
+	// them out later, unless they are dropped and counted.
+	Admit(bufs [][]byte, sizes []int, offset int)
 	// Send takes sealed datagrams. It sends or copies them; it never blocks.
 	Send(pkts [][]byte)
 	// SetOverhead says what a datagram takes on the wire beyond its bytes.

@@ -73,9 +73,10 @@ type reader struct {
 // this goroutine, take must have its turn.
 func (r *reader) offer() (enough bool) {
 	want := max(int64(64*r.s.wire()), int64(r.s.rate/8*backlog.Seconds()))
-	plain := make([]byte, r.s.size-sealing)
+	plain, size := [][]byte{make([]byte, r.s.size-sealing)}, make([]int, 1)
 	for i := 0; i < 2*batch && r.link.Demand().Waiting < want; i++ {
-		if r.flow.Admit(plain) {
+		size[0] = len(plain[0])
+		if r.flow.Admit(plain, size, 0); size[0] > 0 {
 			r.seal(1)
 		}
 	}
