@@ -8,7 +8,8 @@ const Pair = 2 * 1542
 
 const (
 	burstTime = int64(100 * time.Microsecond) // what may leave at once, in time at the rate
-	maxLate   = int64(20 * time.Millisecond)  // the most lateness that is caught up
+	slackTime = int64(75 * time.Microsecond)  // by which the pacing thread may be late without any loss
+	maxLate   = int64(20 * time.Millisecond)  // the most lateness beyond slackTime that is caught up
 	catchUp   = 41                            // one part in so many is waived while late: 2.5 % above the rate
 
 	// While it catches up a burst is smaller, by what the higher rate adds in a
@@ -23,9 +24,9 @@ const (
 
 // bucket is the generic cell rate algorithm (ITU-T I.371) in bytes: it keeps the
 // time at which everything sent so far would have left, had it been sent evenly.
-// What may leave at once is bounded by depth, whatever happened before, and the
-// bytes of any window of t seconds by rate × t + depth; while it catches up, by
-// 1.025 × rate × t + depth.
+// The bytes of any window of t seconds are bounded by rate × t + depth, whatever
+// happened before. A thread that is late keeps to the times it had, which adds at most
+// what the rate is in slackTime, and while it catches up the rate is 1.025 times as much.
 //
 // Extra bytes, beyond a burst, are only lent: see payBack.
 //
@@ -41,6 +42,7 @@ type bucket struct {
 	owed  int64 // what of the extra bytes is still to be paid back, ns at the rate
 	rem   int64 // of the last division, in bits × 1e9 / s, below rate
 	late  int64 // what the pacing thread has lost by being late, ns at the rate
+	slack int64 // by how much it may be late beyond what the rest of a burst allows, ns
 }
 
 // set changes the rate; what was sent before stays sent, in bytes. Where the depth alone
@@ -59,6 +61,7 @@ func (b *bucket) set(now int64, r Rate, two int) {
 		return
 	}
 	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
+	b.slack = max(slackTime-int64(b.burst-worth(b.burst, two))*8e9/int64(r), 0)
 	bytes := max(b.burst, b.extra)
 	grown := bytes - b.bytes
 	b.bytes, b.depth = bytes, int64(bytes)*8e9/int64(r)
@@ -73,6 +76,11 @@ func (b *bucket) set(now int64, r Rate, two int) {
 	}
 	b.owed = min(b.owed, b.beyond())
 }
+
+// worth is for how much of a burst the pacing thread comes, bytes: a quarter, but two
+// datagrams, since each time that it wakes costs as much as sending them. By the rest it
+// may be late; where that is less than slackTime, its lateness is kept, see fill.
+func worth(burst, two int) int { return max(burst/4, two) }
 
 // beyond is what extra bytes add to a burst, ns at the rate.
 func (b *bucket) beyond() int64 { return int64(b.bytes-b.burst) * 8e9 / int64(b.rate) }
@@ -105,13 +113,14 @@ func (b *bucket) unused(now int64) int64 {
 }
 
 // fill forgets what has been unused. credit of it, at most, was the pacing
-// thread's or the stages' fault and is to be caught up.
+// thread's or the stages' fault: that is kept, or if it is too much caught up.
 func (b *bucket) fill(now, credit int64) {
 	if b.rate == 0 || now <= b.tat {
 		return
 	}
-	b.tat = now
-	b.late = min(b.late+credit, maxLate)
+	kept := min(credit, now-b.tat, b.slack)
+	b.tat = now - kept
+	b.late = min(b.late+credit-kept, maxLate)
 }
 
 // rested forgets lateness: there was nothing to send, so nothing was lost.
@@ -135,7 +144,7 @@ func (b *bucket) charge(now int64, bytes int) {
 	waived := min(b.late, cost/catchUp)
 	b.late -= waived
 	b.tat += cost - waived
-	if b.owed > 0 && b.at(bytes) > now {
+	if b.owed > 0 && b.at(b.burst) > now {
 		back := min(b.owed, cost/payBack)
 		b.tat += back
 		b.owed -= back

@@ -129,6 +129,7 @@ func TestIdle(t *testing.T) {
 		from := len(w.log)
 		saturate(w, f, fixed(1452), 20*ms)
 		checkWindows(t, w.log[from:], 100e6, Pair)
+		checkBursts(t, w.log[from:], Pair)
 	}
 }
 
@@ -168,6 +169,7 @@ func TestJumbo(t *testing.T) {
 	f := w.flow(w.link(100e6))
 	saturate(w, f, fixed(8972), 200*ms)
 	checkWindows(t, w.log, 100e6, 2*(8972+OverheadIPv4))
+	checkBursts(t, w.log, 2*(8972+OverheadIPv4))
 	if got := float64(w.bytes(0, w.now, nil)) * 8e9 / float64(200*ms); got < 98e6 || got > 102e6 {
 		t.Errorf("sent %.4g bit/s", got)
 	}

@@ -458,7 +458,7 @@ func TestStarved(t *testing.T) {
 	if got := float64(p.bytes(p.now-1500*ms, p.now, nil)) * 8e9 / float64(1500*ms); got < 99e6 || got > 101e6 {
 		t.Errorf("sent %.4g bit/s, want 100e6 within 1 %%", got)
 	}
-	checkWindows(t, p.log, 102.5e6, Pair+Pair/100)
+	checkWindows(t, p.log, 102.5e6, beyond(100e6, Pair)+Pair/100)
 	if w := p.flows[0].link.window; w <= windowTime || w > windowMax {
 		t.Errorf("the window is %d ns", w)
 	}

@@ -28,11 +28,11 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 	} else {
 		m.refill(now, l, 0)
 	}
-	n, bytes, overhead := 0, 0, int(f.overhead.Load())
+	n, bytes, overhead, burst := 0, 0, int(f.overhead.Load()), m.burst(l)
 	for n < len(pkts) && n < maxBatch {
 		wire := len(pkts[n]) + overhead
 		m.grow(now, wire)
-		if bytes += wire; !m.fits(now, l, bytes) {
+		if bytes += wire; n > 0 && bytes > burst || !m.fits(now, l, bytes) {
 			break
 		}
 		n++
@@ -121,20 +121,32 @@ func (l *linkState) next() (*stage, *fifo) {
 	return nil, nil
 }
 
-// half is half of what may leave at once, a flow's turn. The pacing thread waits
-// for half of that but at least a large datagram, if it is there, and may then be late by the rest of a burst,
-// 75 µs or more, without any loss.
-func (m *model) half(l *Link) int {
+// burst is what may leave of a link at once, bytes; the link has something to send.
+func (m *model) burst(l *Link) int {
 	switch {
 	case l.down.rate == 0 && m.uplink.rate == 0:
 		return chunkSize
 	case l.down.rate == 0:
-		return m.uplink.burst / 2
+		return m.uplink.burst
 	case m.uplink.rate == 0:
-		return l.down.burst / 2
+		return l.down.burst
 	}
-	return min(l.down.burst, m.uplink.burst) / 2
+	return min(l.down.burst, m.uplink.burst)
 }
+
+// worth is for how much of what waits the pacing thread comes. A link that is slower
+// than the uplink may then find that others use that just now, for longer than lateness
+// is free: there half of it is enough, and the other half is what it may be late by.
+func (m *model) worth(l *Link) int {
+	n := worth(m.burst(l), m.two)
+	if l.down.rate != 0 && l.down.rate < m.uplink.rate {
+		n = max(n/2, m.two/2)
+	}
+	return n
+}
+
+// quantum is what a flow may send before others of its link: half a burst, but two datagrams.
+func (m *model) quantum(l *Link) int { return max(m.burst(l)/2, m.two) }
 
 // dueLink is when the pacing thread has something to do for a link.
 func (m *model) dueLink(l *Link) int64 {
@@ -143,7 +155,7 @@ func (m *model) dueLink(l *Link) int64 {
 		pkt, _ := q.head()
 		want := len(pkt) + int(q.flow.overhead.Load())
 		if s == &l.out {
-			want = max(want, min(l.out.bytes, max(m.half(l)/2, m.two/2)))
+			want = max(want, min(q.bytes, m.worth(l)))
 		}
 		due = m.at(l, want)
 	}
@@ -179,7 +191,7 @@ func (m *model) pick(now int64) *Flow {
 	s, q := l.next()
 	for {
 		if !q.topped {
-			q.credit, q.topped = q.credit+m.half(l), true
+			q.credit, q.topped = q.credit+m.quantum(l), true
 		}
 		if pkt, _ := q.head(); queued(len(pkt)) <= q.credit {
 			break
@@ -195,14 +207,14 @@ func (m *model) pick(now int64) *Flow {
 // and lies back to back.
 func (m *model) fill(now int64, l *Link, q *fifo) {
 	f, c := q.flow, q.first
-	overhead := int(f.overhead.Load())
+	overhead, burst := int(f.overhead.Load()), m.burst(l)
 	f.from, f.busy = q, true
 	bytes, end := 0, c.head
 	for end < len(c.recs) && len(f.batch) < maxBatch {
 		r := c.recs[end]
 		pkt := c.data[r.from:r.to]
 		bytes += len(pkt) + overhead
-		if end > c.head && (queued(len(pkt)) > q.credit || !m.fits(now, l, bytes)) {
+		if end > c.head && (queued(len(pkt)) > q.credit || bytes > burst || !m.fits(now, l, bytes)) {
 			break
 		}
 		q.credit -= queued(len(pkt))
@@ -237,8 +249,8 @@ func (m *model) sent(f *Flow) {
 		}
 		if q.empty() {
 			s.remove(q)
-		} else if pkt, _ := q.head(); queued(len(pkt)) > q.credit {
-			s.yield(q)
+		} else if min(q.bytes, m.burst(l)) > q.credit {
+			s.yield(q) // what is left of its turn would cut a burst short
 		}
 		clear(f.batch)
 		f.batch = f.batch[:0]

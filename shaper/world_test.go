@@ -142,17 +142,39 @@ func (w *world) bytes(from, to int64, f *Flow) (sum int) {
 	return sum
 }
 
+// beyond is what a bucket may let through beyond its rate, bytes: a burst of so many,
+// and what was late.
+func beyond(r Rate, burst int) int {
+	var b bucket
+	b.set(0, r, Pair)
+	return burst + int(int64(r)*b.slack/8e9)
+}
+
+// checkBursts verifies that never more than burst bytes leave back to back.
+func checkBursts(t *testing.T, log []departure, burst int) {
+	t.Helper()
+	sum := 0
+	for i, d := range log {
+		if i > 0 && d.at != log[i-1].at {
+			sum = 0
+		}
+		if sum += d.wire; sum > burst {
+			t.Fatalf("datagram %d: %d bytes left at once, want at most %d", i, sum, burst)
+		}
+	}
+}
+
 // checkWindows verifies that no window of any length holds more than rate × t +
-// burst bytes, by the largest excess of the arrival curve, in one pass.
-func checkWindows(t *testing.T, log []departure, r float64, burst int) {
+// depth bytes, by the largest excess of the arrival curve, in one pass.
+func checkWindows(t *testing.T, log []departure, r float64, depth int) {
 	t.Helper()
 	low, sum := 0.0, 0.0
 	for i, d := range log {
 		drained := r / 8e9 * float64(d.at-log[0].at)
 		low = min(low, sum-drained)
 		sum += float64(d.wire)
-		if excess := sum - drained - low; excess > float64(burst)+1 {
-			t.Fatalf("datagram %d: a window that ends with it has %.0f bytes more than the rate's, want at most %d", i, excess, burst)
+		if excess := sum - drained - low; excess > float64(depth)+1 {
+			t.Fatalf("datagram %d: a window that ends with it has %.0f bytes more than the rate's, want at most %d", i, excess, depth)
 		}
 	}
 }

@@ -232,7 +232,7 @@ func (p *paced) method(took time.Duration, rounds int) string {
 		"The rest sends to the node's own address, without overlay, by datagrams of %d bytes on the wire and with meshd's precedence (nice −20): package shaper by itself; a token bucket looked at after time.Sleep or each tick of a time.Ticker, "+
 		"which holds two datagrams or 10 ms of the rate; and the kernel's tbf on the host's interface with our burst bound as its burst, its sender never without something to send. "+
 		"Rates and sizes are of Ethernet frames without preamble and FCS. A window of %v begins with each datagram and may hold the rate and a burst beyond: two datagrams or %v at the rate, whichever is more; the share of those that hold more is of the worst run. "+
-		"The gap error is how far the gap after a datagram is from its own time at the rate.",
+		"The gap error is how far the gap after a datagram is from its own time at the rate; meshd and package shaper send two by two, so half of their gaps are none and the others double.",
 		runtime.NumCPU(), took, pacerLead, rounds, plainPayload+14+20+8, pacerWindow, pacerBurst)
 }
 
