@@ -250,7 +250,7 @@ func crossNarrow(ctx context.Context, env *Env, plan matbPlan, t Table, method f
 }
 
 func matbMethod(p matbPlan) string {
-	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each, started by meshrun, Open MPI with mpi_yield_when_idle. "+
+	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each, started by meshrun, Open MPI with mpi_yield_when_idle, and Go with GOMAXPROCS=1, since they and nine daemons share the machine's processors. "+
 		"Each site's uplink has the rate and the delay, one way, and a drop-tail queue of %d kB; downlinks are free. "+
 		"alltoall is MPI_Alltoall in a loop, with the bytes between each two ranks (c/colls.c of integration/programs); CG solves a system by conjugate gradients with the traffic of NPB's, in which half the nodes send 256 KiB "+
 		"across at a time (c/cg.c, a step); LU sweeps in pipelined wavefronts of 1280 B (c/lu.c, there and back over 64 planes); PTRANS, FFT and RandomAccess are Debian's hpcc, stopped after these; Go alltoall is MPI for Go's (go/colls). "+

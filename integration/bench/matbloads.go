@@ -37,6 +37,7 @@ type load struct {
 	args    string
 	figures []what
 	setting string // of the environment, before meshrun
+	flags   string // of meshrun
 	short   string // args for one of many jobs, and for a plot
 	brief   []what // its figures
 	dir     string // of hpcc's files
@@ -84,7 +85,7 @@ func newLoads(ctx context.Context, env *Env, sizes []int, quick bool) (all []*lo
 			l.setting, l.dir = yielding, filepath.Join(env.Work, "hpcc")
 			err = writeHPCC(l.dir)
 		case l.name == loadGo:
-			l.job = (*load).marked
+			l.flags, l.job = single+" ", (*load).marked
 			l.program, err = programs.Build(ctx, env.Work, "colls")
 		default:
 			l.setting, l.job = yielding, (*load).marked
@@ -104,7 +105,7 @@ func (l *load) line(n *narrow, args string) string {
 	if l.dir != "" {
 		dir = "-wdir " + l.dir + " "
 	}
-	return fmt.Sprintf("%sexec %s -n %d -H %s:1 %s %s-- %s %s", l.setting, n.net.Tool("meshrun"), len(hosts), strings.Join(hosts, ":1,"), n.way.run, dir, l.program, args)
+	return fmt.Sprintf("%sexec %s -n %d -H %s:1 %s %s%s-- %s %s", l.setting, n.net.Tool("meshrun"), len(hosts), strings.Join(hosts, ":1,"), n.way.run, l.flags, dir, l.program, args)
 }
 
 // marked runs a program that marks what it measures, and counts between the marks.
