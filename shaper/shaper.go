@@ -14,7 +14,7 @@
 // by deficit round robin, new messages first and on credit (compare RFC 8290),
 // marked (RFC 3168) where more than a message waits longer than some ten
 // milliseconds, dropping at its limit only. It lets through what stage 2 needs so
-// as not to run dry, some milliseconds' worth. Stage 2, after encryption, spaces
+// as not to run dry, some ten milliseconds' worth. Stage 2, after encryption, spaces
 // datagrams, two by two, by the generic cell rate algorithm, on bytes on the wire, for
 // the link and the node's uplink both.
 //

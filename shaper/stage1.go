@@ -8,8 +8,8 @@ const (
 	// beside spinning ranks are late by milliseconds, and so that the reader
 	// is woken for several packets at a time: each wake costs as much as
 	// sealing them. It grows up to windowMax where it runs dry.
-	windowTime = int64(4 * time.Millisecond)
-	windowMax  = int64(8 * time.Millisecond)
+	windowTime = 10 * int64(time.Millisecond)
+	windowMax  = 20 * int64(time.Millisecond)
 	windowEase = int64(250 * time.Millisecond) // how often it shrinks by an eighth of its growth
 
 	// markAfter is the wait from which packets are marked. Three flows of

@@ -205,7 +205,7 @@ func TestFreshFirst(t *testing.T) {
 			p.admit(f, seq, 1400, false)
 		}
 	}
-	come(0, 200)
+	come(0, 400)
 	for l.wait.fresh > 0 {
 		p.goOn(ms)
 	}
@@ -238,11 +238,11 @@ func TestFreshInParts(t *testing.T) {
 	p := newPipe(t, 100e6, 2)
 	l, b := p.flows[0].link, p.flows[1]
 	p.offers = func() {
-		for p.flows[0].wait.bytes < 50_000 {
+		for p.flows[0].wait.bytes < 200_000 {
 			p.admit(0, 1, 1400, false)
 		}
 	}
-	p.goOn(10 * ms)
+	p.goOn(40 * ms)
 	for range 5000 {
 		p.m.admit(p.now, b, tcpPacket(false, 12, 0x10, 0))
 		l.released, b.released = 0, 0
@@ -300,13 +300,13 @@ func TestMarksBeforeDrops(t *testing.T) {
 func TestMarking(t *testing.T) {
 	for _, ecn := range []bool{true, false} {
 		p := newPipe(t, 100e6, 1)
-		for i := range 200 { // 24 ms
+		for i := range 250 { // 30 ms, of which 20 are let through at once
 			p.admit(0, uint64(i+1), 1420, ecn)
 		}
 		p.goOn(100 * ms)
 		f := p.flows[0]
-		if len(p.log) != 200 || f.stats.Dropped != 0 {
-			t.Errorf("sent %d of 200, dropped %d", len(p.log), f.stats.Dropped)
+		if len(p.log) != 250 || f.stats.Dropped != 0 {
+			t.Errorf("sent %d of 250, dropped %d", len(p.log), f.stats.Dropped)
 		}
 		if int(f.stats.Marked) != p.marked || ecn != (p.marked > 15) || p.marked > 80 {
 			t.Errorf("ECN %v: marked %d, counted %d", ecn, p.marked, f.stats.Marked)
@@ -323,7 +323,7 @@ func TestMarkingBeforeMore(t *testing.T) {
 	marked := func(most Rate) int {
 		p := newPipe(t, 25e6, 1)
 		p.flows[0].link.most = most
-		for i := range 160 { // 77 ms
+		for i := range 180 { // 87 ms
 			p.admit(0, uint64(i+1), 1420, true)
 		}
 		p.goOn(100 * ms)
@@ -417,7 +417,7 @@ func TestWindow(t *testing.T) {
 func TestHealing(t *testing.T) {
 	p := newPipe(t, 100e6, 1)
 	p.broken = true
-	for i := range 200 {
+	for i := range 400 {
 		p.admit(0, uint64(i+1), 1420, false)
 	}
 	p.goOn(15 * ms)
