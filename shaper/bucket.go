@@ -13,13 +13,16 @@ const (
 	catchUp   = 41                            // one part in so many is waived while late: 2.5 % above the rate
 
 	// While it catches up a burst is smaller, by what the higher rate adds in a
-	// millisecond: so no window of that length exceeds the bound even then.
+	// millisecond, so that no window of that length has more than without.
 	catchUpLess = int64(time.Millisecond) / (catchUp - 1)
 
 	// payBack is the part of the rate, one in so many, that who has had the extra bytes
 	// and goes on does without until it has sent no more than the rate: what they left
 	// in the queue behind would stay there as long as everybody goes on.
 	payBack = 8
+
+	// pairTime is up to which time the first of two datagrams waits for the other's turn.
+	pairTime = int64(2500 * time.Microsecond)
 )
 
 // bucket is the generic cell rate algorithm (ITU-T I.371) in bytes: it keeps the
@@ -35,10 +38,11 @@ const (
 type bucket struct {
 	rate  Rate
 	extra int   // what bytes is to be at least
-	burst int   // bytes that may leave back to back
+	two   int   // bytes of two datagrams
+	burst int   // bytes that may leave by one call
 	bytes int   // depth: burst, or more where another bucket spaces what this lets through
 	depth int64 // the same in ns at the rate
-	tat   int64 // theoretical arrival time: when all that was sent is paid for, ns; ahead by depth and one packet's payBack at most
+	tat   int64 // theoretical arrival time: when all that was sent is paid for, ns; ahead by depth and a burst's payBack at most
 	owed  int64 // what of the extra bytes is still to be paid back, ns at the rate
 	rem   int64 // of the last division, in bits × 1e9 / s, below rate
 	late  int64 // what the pacing thread has lost by being late, ns at the rate
@@ -50,18 +54,18 @@ type bucket struct {
 // first, lest a node that never rests be given it each time. two is the size of two
 // datagrams in bytes.
 func (b *bucket) set(now int64, r Rate, two int) {
-	if r == b.rate && b.burst >= two && b.bytes == max(b.burst, b.extra) {
+	if r == b.rate && b.two == two && b.bytes == max(b.burst, b.extra) {
 		return
 	}
 	ahead := float64(max(b.tat-now, 0))
 	was := b.rate
-	b.rate, b.rem = r, 0
+	b.rate, b.two, b.rem = r, two, 0
 	if r == 0 {
 		b.late, b.owed = 0, 0
 		return
 	}
 	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
-	b.slack = max(slackTime-int64(b.burst-worth(b.burst, two))*8e9/int64(r), 0)
+	b.slack = max(slackTime-int64(b.burst-b.worth())*8e9/int64(r), 0)
 	bytes := max(b.burst, b.extra)
 	grown := bytes - b.bytes
 	b.bytes, b.depth = bytes, int64(bytes)*8e9/int64(r)
@@ -78,9 +82,15 @@ func (b *bucket) set(now int64, r Rate, two int) {
 }
 
 // worth is for how much of a burst the pacing thread comes, bytes: a quarter, but two
-// datagrams, since each time that it wakes costs as much as sending them. By the rest it
-// may be late; where that is less than slackTime, its lateness is kept, see fill.
-func worth(burst, two int) int { return max(burst/4, two) }
+// datagrams, since each time that it wakes costs as much as sending them, unless the first
+// would wait for long. By the rest it may be late; where that is less than slackTime, its
+// lateness is kept, see fill.
+func (b *bucket) worth() int {
+	if int64(b.two)*8e9/int64(b.rate) > pairTime {
+		return b.two / 2
+	}
+	return max(b.burst/4, b.two)
+}
 
 // beyond is what extra bytes add to a burst, ns at the rate.
 func (b *bucket) beyond() int64 { return int64(b.bytes-b.burst) * 8e9 / int64(b.rate) }

@@ -110,7 +110,7 @@ func TestExtraIsPaidBack(t *testing.T) {
 			t.Errorf("after 4 ms it is %.0f bytes ahead of its rate, want most of %d", most, extra)
 		}
 		saturate(w, f, fixed(1452), extra*payBack*8e9/own)
-		if rest := ahead(); rest > 2*Pair {
+		if rest := ahead(); rest > Pair {
 			t.Errorf("when it should have paid back it is %.0f bytes ahead of its rate", rest)
 		}
 		since := w.now

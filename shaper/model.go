@@ -145,7 +145,7 @@ func (m *model) grow(now int64, wire int) {
 // settle brings what follows from a link's state up to date.
 func (m *model) settle(l *Link) {
 	limited := m.limit(l) != 0 && !m.closed
-	waits := l.wait.packets+l.out.packets+l.urgent.packets > 0
+	waits := l.waits()
 	l.open.Store(!limited && !waits)
 	if !limited {
 		l.forget()
@@ -244,7 +244,7 @@ func (m *model) close() {
 // wake notes that a link has something to send: if nothing waited before, what
 // it could have sent meanwhile is forfeited.
 func (m *model) wake(now int64, l *Link) {
-	if l.wait.packets+l.out.packets+l.urgent.packets == 0 {
+	if !l.waits() {
 		l.down.rested(now)
 		if !m.backlogged() {
 			m.uplink.rested(now)
@@ -263,10 +263,13 @@ func (m *model) seen(now int64, l *Link) {
 	l.demand.last.Store(now)
 }
 
+// waits reports whether a link has something waiting.
+func (l *linkState) waits() bool { return l.wait.packets+l.out.packets+l.urgent.packets > 0 }
+
 // backlogged reports whether any link has something waiting.
 func (m *model) backlogged() bool {
 	for _, l := range m.busy {
-		if l.wait.packets+l.out.packets+l.urgent.packets > 0 {
+		if l.waits() {
 			return true
 		}
 	}

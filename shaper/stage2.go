@@ -136,13 +136,19 @@ func (m *model) burst(l *Link) int {
 
 // worth is for how much of what waits the pacing thread comes. A link that is slower
 // than the uplink may then find that others use that just now, for longer than lateness
-// is free: there half of it is enough, and the other half is what it may be late by.
+// is free: there one datagram is enough.
 func (m *model) worth(l *Link) int {
-	n := worth(m.burst(l), m.two)
-	if l.down.rate != 0 && l.down.rate < m.uplink.rate {
-		n = max(n/2, m.two/2)
+	switch {
+	case l.down.rate == 0 && m.uplink.rate == 0:
+		return chunkSize
+	case l.down.rate == 0:
+		return m.uplink.worth()
+	case m.uplink.rate == 0:
+		return l.down.worth()
+	case l.down.rate < m.uplink.rate:
+		return max(m.burst(l)/4, m.two/2)
 	}
-	return n
+	return m.uplink.worth()
 }
 
 // quantum is what a flow may send before others of its link: half a burst, but two datagrams.
@@ -175,23 +181,31 @@ func (m *model) due() int64 {
 }
 
 // pick takes the next burst that may leave now and returns its flow, whose batch
-// the caller sends; then it calls sent. It returns nil when nothing may leave.
+// the caller sends; then it calls sent. It returns nil when nothing is due.
 func (m *model) pick(now int64) *Flow {
 	var l *Link
+	due := false
 	for _, x := range m.busy {
 		m.heal(now, x)
-		if s, _ := x.next(); s != nil && m.dueLink(x) <= now && (l == nil || x.virtual < l.virtual) {
+		s, q := x.next()
+		if s == nil {
+			continue
+		}
+		// Once the thread is here links take turns, whatever each would have come for:
+		// else one that comes for less would always be before others.
+		due = due || m.dueLink(x) <= now
+		if pkt, _ := q.head(); m.fits(now, x, len(pkt)+int(q.flow.overhead.Load())) && (l == nil || x.virtual < l.virtual) {
 			l = x
 		}
 	}
-	if l == nil {
+	if !due || l == nil {
 		return nil
 	}
 	m.catchUp(now, l)
 	s, q := l.next()
 	for {
 		if !q.topped {
-			q.credit, q.topped = q.credit+m.quantum(l), true
+			q.credit, q.topped = min(q.credit, m.burst(l))+m.quantum(l), true
 		}
 		if pkt, _ := q.head(); queued(len(pkt)) <= q.credit {
 			break
@@ -292,9 +306,16 @@ func (m *model) at(l *Link, bytes int) (at int64) {
 	return at
 }
 
-// refill forgets what has been unused; see bucket.fill.
+// refill forgets what has been unused, credit of it excepted; see bucket.fill. There is no
+// credit while extra bytes last, so what spaces them knows by itself whether it was late.
 func (m *model) refill(now int64, l *Link, credit int64) {
-	for _, b := range m.buckets(l) {
-		b.fill(now, credit)
+	l.down.fill(now, credit)
+	m.uplink.fill(now, credit)
+	for _, b := range [...]*bucket{&l.crest, &m.crest} {
+		kept := credit
+		if l.waits() {
+			kept = max(credit, min(b.unused(now), b.slack))
+		}
+		b.fill(now, kept)
 	}
 }

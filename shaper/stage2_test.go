@@ -186,6 +186,106 @@ func TestBatchAfterIdle(t *testing.T) {
 	}
 }
 
+// TestUplinkSharedByMany: a link is not starved by others that come for less at a time,
+// be it that they are slower than the uplink or that their flows have a datagram each.
+func TestUplinkSharedByMany(t *testing.T) {
+	for name, tc := range map[string]struct {
+		rates []Rate // of the links, the first has one flow
+		flows int    // of each of the others
+		most  int    // datagrams of theirs that wait
+	}{
+		"slower links":            {[]Rate{0, 60e6, 60e6}, 1, 100},
+		"a datagram of each flow": {[]Rate{0, 0}, 40, 1},
+	} {
+		w := newWorld(t)
+		w.m.setUplink(w.now, 100e6)
+		var flows []*Flow
+		for i, r := range tc.rates {
+			l, n := w.link(r), tc.flows
+			if i == 0 {
+				n = 1
+			}
+			for range n {
+				flows = append(flows, w.flow(l))
+			}
+		}
+		from, d := w.now, 1000*ms
+		w.run(w.now+d, func() {
+			for i, f := range flows {
+				most := tc.most
+				if i == 0 {
+					most = 100
+				}
+				for f.out.packets < most {
+					w.send(f, sealed(0, 1452))
+				}
+			}
+		})
+		want := 100e6 / float64(len(tc.rates))
+		if got := float64(w.bytes(from, w.now+1, flows[0])) * 8e9 / float64(d); math.Abs(got-want) > want*0.02 {
+			t.Errorf("%s: the first link got %.4g bit/s, want %.4g", name, got, want)
+		}
+	}
+}
+
+// TestLateExtra: extra bytes leave at the whole site's rate although the thread is late.
+func TestLateExtra(t *testing.T) {
+	const own, whole, extra, rounds = 25e6, 100e6, 24 << 10, 50
+	for _, uplink := range []bool{false, true} {
+		w := newWorld(t)
+		l := w.link(0)
+		if uplink {
+			w.m.setUplink(w.now, own)
+			w.m.setUplinkMost(w.now, whole, extra)
+		} else {
+			w.m.setRate(w.now, l, own)
+			w.m.setMost(w.now, l, whole, extra)
+		}
+		f := w.flow(l)
+		r := rand.New(rand.NewPCG(1, 9))
+		w.late = func() int64 { return r.Int64N(60 * us) }
+		took := int64(0)
+		for range rounds {
+			w.run(w.now+50*ms, nil) // until it is saved up
+			from := len(w.log)
+			for range 16 {
+				w.send(f, sealed(0, 1458))
+			}
+			w.run(w.now+50*ms, nil)
+			took += w.log[from+15].at - w.log[from].at
+		}
+		if want := int64(14 * 120 * us); took/rounds > want*105/100 {
+			t.Errorf("uplink %v: 24 kB take %d us, want %d", uplink, took/rounds/us, want/us)
+		}
+	}
+}
+
+// TestLateJumbo: lateness is kept, too, where two datagrams are nearly what may leave at
+// once.
+func TestLateJumbo(t *testing.T) {
+	w := newWorld(t)
+	f := w.flow(w.link(1e9))
+	r := rand.New(rand.NewPCG(1, 9))
+	w.late = func() int64 { return r.Int64N(60 * us) }
+	from, d := w.now, 300*ms
+	saturate(w, f, fixed(6000), d)
+	if got := float64(w.bytes(from, w.now+1, nil)) * 8e9 / float64(d); got < 0.99e9 || got > 1.01e9 {
+		t.Errorf("the link carried %.4g bit/s of 1e9", got)
+	}
+}
+
+// TestSlowPairs: where two datagrams take long the first does not wait for the other.
+func TestSlowPairs(t *testing.T) {
+	w := newWorld(t)
+	f := w.flow(w.link(1e6))
+	saturate(w, f, fixed(1458), 500*ms)
+	for i := 3; i < len(w.log); i++ {
+		if gap := w.log[i].at - w.log[i-1].at; gap < 11_990*us || gap > 12_010*us {
+			t.Fatalf("gap before datagram %d is %d ns, want 12 ms", i, gap)
+		}
+	}
+}
+
 func TestUplinkShared(t *testing.T) {
 	for _, tc := range []struct {
 		up, a, b     Rate
@@ -195,6 +295,8 @@ func TestUplinkShared(t *testing.T) {
 		{100e6, 100e6, 100e6, 50e6, 50e6},
 		{100e6, 20e6, 100e6, 20e6, 80e6},
 		{100e6, 30e6, 30e6, 30e6, 30e6},
+		{100e6, 0, 90e6, 50e6, 50e6},
+		{100e6, 0, 60e6, 50e6, 50e6},
 		{1e9, 0, 200e6, 800e6, 200e6},
 	} {
 		w := newWorld(t)

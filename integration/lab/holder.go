@@ -204,7 +204,7 @@ func keepApart() error {
 	}
 	// Without root the file, below /etc, is not ours to change.
 	const own = "/run/.lab/openmpi-mca-params.conf"
-	if err := os.WriteFile(own, append(text, "orte_tmpdir_base = /dev/shm\n"...), 0o644); err != nil {
+	if err := os.WriteFile(own, append(text, "\norte_tmpdir_base = /dev/shm\n"...), 0o644); err != nil {
 		return err
 	}
 	if err := unix.Mount(own, params, "", unix.MS_BIND, ""); err != nil {

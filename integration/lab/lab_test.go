@@ -105,6 +105,24 @@ func TestHostsAreMachines(t *testing.T) {
 			t.Error("the machine's resolv.conf has changed")
 		}
 	})
+	t.Run("Open MPI's files", func(t *testing.T) {
+		lab.Need(t, "ompi_info")
+		value := func(param string) string {
+			_, after, _ := strings.Cut(run(t, a1, "ompi_info", "--parsable", "--all", "--level", "9"), ":"+param+":value:")
+			v, _, _ := strings.Cut(after, "\n")
+			return v
+		}
+		machine, err := os.ReadFile("/etc/openmpi/openmpi-mca-params.conf")
+		if err != nil {
+			t.Skip(err)
+		}
+		if dir := value("orte_tmpdir_base"); dir != "/dev/shm" {
+			t.Errorf("a job's files of a1 are in %q, want /dev/shm", dir)
+		}
+		if osc := value("osc"); !strings.Contains(string(machine), "osc = "+strings.Trim(osc, `"`)) {
+			t.Errorf("on a1 osc is %s, which the machine does not say", osc)
+		}
+	})
 	t.Run("interfaces", func(t *testing.T) {
 		if got := run(t, a1, "ls", "/sys/class/net"); got != "eth0\nlo" {
 			t.Errorf("/sys/class/net of a1 shows %q, want eth0 and lo", got)
