@@ -40,8 +40,8 @@ type Rate int64
 // MaxRate is the highest limit; what is set above it counts as unlimited.
 const MaxRate Rate = 1e12
 
-// Config says whom a Shaper tells what. None of its functions may block or call
-// back into the Shaper, save Poll, which may set rates.
+// Config says whom a Shaper tells what. None of its functions may block, save Hold, or
+// call back into the Shaper, save Poll, which may set rates.
 type Config struct {
 	// Log hears once with which priority the pacing thread runs. Nil: nobody does.
 	Log *slog.Logger
@@ -58,9 +58,11 @@ type Config struct {
 
 	// Hold is asked by the pacing thread before it sleeps, whether it may keep one
 	// of Go's processors meanwhile, and told whether there is traffic for which it
-	// wants it. If not, it may be late; if it may, the owner should see to one more
-	// than others need, and say so until that is gone: while it is nobody's, Go
-	// wakes threads for it. Nil: it may while there is traffic.
+	// wants it. If not, it may be late. If it may, the owner should have seen to one
+	// more than others need, before it answers: it may block for that, but not wait for
+	// another goroutine, which has no processor yet. It should say so until that one is
+	// gone: while it is nobody's, Go wakes threads for it. Nil: it may while there is
+	// traffic.
 	Hold func(traffic bool) bool
 
 	// Active, which may be nil, is called when something is to be sent over a

@@ -91,18 +91,26 @@ const (
 	pollSleep = int64(2 * time.Millisecond)
 )
 
-// thread is the pacing thread. It sleeps on a futex, with an absolute time to
-// wake, and is woken earlier by a change of the word.
+// thread is the pacing thread. While there is traffic it sleeps on a futex, with an
+// absolute time to wake, and is woken earlier by a change of the word; else it parks as
+// goroutines do. (In a system call it would take its processor along, which is Go's only
+// one in an idle daemon, and Go's monitor, itself asleep then, looks for it after 10 to
+// 20 ms: all that the first packets of a burst would bring forth waited for that.)
 type thread struct {
-	s     *Shaper
-	word  atomic.Uint32
-	until int64 // when it will look by itself, 0 while it looks; guarded by Shaper.mu
-	busy  int64 // when there was last something to send
-	quit  atomic.Bool
-	ended chan struct{}
+	s      *Shaper
+	word   atomic.Uint32
+	parked atomic.Bool
+	unpark chan struct{} // one for each time that somebody else has made parked false
+	timer  *time.Timer
+	until  int64 // when it will look by itself, 0 while it looks; guarded by Shaper.mu
+	busy   int64 // when there was last something to send
+	quit   atomic.Bool
+	ended  chan struct{}
 }
 
-func newThread(s *Shaper) *thread { return &thread{s: s, ended: make(chan struct{})} }
+func newThread(s *Shaper) *thread {
+	return &thread{s: s, unpark: make(chan struct{}, 1), timer: time.NewTimer(0), ended: make(chan struct{})}
+}
 
 // stop ends the thread and waits until it has ended.
 func (t *thread) stop() {
@@ -114,6 +122,10 @@ func (t *thread) stop() {
 // wake makes the thread look again.
 func (t *thread) wake() {
 	t.word.Add(1)
+	if t.parked.CompareAndSwap(true, false) {
+		t.unpark <- struct{}{}
+		return
+	}
 	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
 		futexWake|futexPrivate, 1, 0, 0, 0)
 }
@@ -148,16 +160,31 @@ func (t *thread) sleep(word uint32, due int64) {
 		case t.s.hold(traffic):
 			ts := unix.NsecToTimespec(min(due, now+slice))
 			t.waitRaw(word, &ts)
-		case due == never:
-			t.wait(word, nil)
-		default:
-			at := due
-			if left > near {
-				at -= near / 2 // in time to hold a processor
-			}
-			ts := unix.NsecToTimespec(at)
+		case traffic:
+			ts := unix.NsecToTimespec(due)
 			t.wait(word, &ts)
+		case due == never:
+			t.park(word, nil)
+		default:
+			t.timer.Reset(time.Duration(left - near/2)) // in time to hold a processor
+			t.park(word, t.timer.C)
 		}
+	}
+}
+
+// park leaves the processor to others at once, until the word has changed or something
+// comes.
+func (t *thread) park(word uint32, sooner <-chan time.Time) {
+	t.parked.Store(true)
+	if t.word.Load() == word {
+		select {
+		case <-t.unpark:
+			return
+		case <-sooner:
+		}
+	}
+	if !t.parked.CompareAndSwap(true, false) {
+		<-t.unpark // who has changed the word says so
 	}
 }
 
@@ -169,7 +196,7 @@ const (
 	futexAnyBit     = 0xffffffff
 )
 
-// wait sleeps and leaves the processor to others.
+// wait sleeps and leaves the processor to others, once Go's monitor finds that it has one.
 func (t *thread) wait(word uint32, until *unix.Timespec) {
 	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
 		futexWaitBitset|futexPrivate, uintptr(word), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,12 +20,13 @@ type processors struct {
 	used        func() time.Duration // of processor time, since the start
 	set         func(n int)
 
-	n     int // for packets
-	calm  int // looks in a row at which fewer would have done
-	idle  int // looks in a row since the pacing thread has wanted one
-	extra atomic.Bool
-	held  atomic.Bool   // the pacing thread has wanted one for itself since the last look
-	want  chan struct{} // it does, and has none
+	extra atomic.Bool // the pacing thread has one more than those for packets
+	held  atomic.Bool // it has wanted that since the last look
+
+	mu   sync.Mutex // guards what follows, and set
+	n    int        // for packets
+	calm int        // looks in a row at which fewer would have done
+	idle int        // looks in a row since the pacing thread has wanted one
 }
 
 const (
@@ -42,7 +44,7 @@ const (
 func newProcessors() *processors {
 	p := &processors{
 		least: 1, most: max(1, runtime.GOMAXPROCS(0)/2),
-		used: processorTime, set: func(n int) { runtime.GOMAXPROCS(n) }, want: make(chan struct{}, 1),
+		used: processorTime, set: func(n int) { runtime.GOMAXPROCS(n) },
 	}
 	if os.Getenv("GOMAXPROCS") != "" {
 		p.most = runtime.GOMAXPROCS(0)
@@ -60,20 +62,22 @@ func (d *daemon) startProcessors(ctx context.Context) {
 	d.group.Go(func() error { d.processors.run(ctx); return nil })
 }
 
-// hold is asked by the pacing thread before it keeps a processor of Go's. One that
-// was given it for traffic is its own until that has ended for a while.
+// hold is asked by the pacing thread before it keeps a processor of Go's. With traffic it
+// is given its own, until that has ended for a while. It does not wait for another
+// goroutine to see to that: as long as it has the only one, nobody else goes on.
 func (p *processors) hold(traffic bool) bool {
-	if traffic {
-		p.held.Store(true)
-	}
-	if p.extra.Load() || !traffic {
+	if !traffic {
 		return p.extra.Load()
 	}
-	select {
-	case p.want <- struct{}{}:
-	default:
+	p.held.Store(true)
+	if !p.extra.Load() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.idle = 0
+		p.set(p.n + 1)
+		p.extra.Store(true)
 	}
-	return false
+	return true
 }
 
 // programLook is how often the pacing thread asks how many processors a program that
@@ -105,11 +109,6 @@ func (p *processors) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.want:
-			if !p.extra.Load() {
-				p.set(p.n + 1)
-				p.extra.Store(true) // not before: the pacing thread would hold the only one
-			}
 		case now := <-look.C:
 			u := p.used()
 			p.look(float64(u-used) / float64(now.Sub(last)))
@@ -120,6 +119,8 @@ func (p *processors) run(ctx context.Context) {
 
 // look takes into account how many processors were in use since the last time.
 func (p *processors) look(used float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	n, extra := p.n, p.extra.Load()
 	switch {
 	case used > processorsFull*float64(p.n) && p.n < p.most:
