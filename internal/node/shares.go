@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -90,6 +93,7 @@ type liveShares struct {
 	inflow  *inflow
 	gauge   *gauge
 	look    time.Time // when demand is looked at next; zero: nothing sends
+	alone   bool      // no other node of the site is up: nobody wants to know
 
 	poked atomic.Bool
 	mu    sync.Mutex // guards what follows: notes for run
@@ -262,17 +266,24 @@ func (s *liveShares) readNotes() {
 	if fresh {
 		s.reload()
 	}
-	for site := range woken {
-		if s.senders[site] == nil {
-			s.senders[site] = &sender{}
-		}
-	}
 	if len(woken) > 0 {
-		s.look = time.Now()
 		s.gauge.meter.Wake(s.now())
+	}
+	if !s.alone {
+		s.watch(maps.Keys(woken))
 	}
 	for _, f := range asked {
 		f(s.m)
+	}
+}
+
+// watch has the links to sites looked at from now on, until they are idle.
+func (s *liveShares) watch(sites iter.Seq[string]) {
+	for site := range sites {
+		if s.senders[site] == nil {
+			s.senders[site] = &sender{}
+		}
+		s.look = time.Now()
 	}
 }
 
@@ -389,5 +400,9 @@ func (s *liveShares) reload() {
 	for site := range others {
 		s.sites = append(s.sites, site)
 		s.m.Capacity(now, site, s.cfg.limits.between(self, site))
+	}
+	was := s.alone
+	if s.alone = len(up) <= 1; was && !s.alone {
+		s.watch(slices.Values(s.sites)) // what is awake does not wake
 	}
 }

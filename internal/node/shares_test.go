@@ -35,6 +35,7 @@ type shareNode struct {
 	*liveShares
 	mu       sync.Mutex // guards what follows
 	sending  bool
+	looks    int // that have found it sending
 	received map[peer.ID]int64
 	rates    map[string]int64
 	passed   map[peer.ID]peer.Traffic
@@ -68,6 +69,7 @@ func (n *shareNode) demand(string) linkDemand {
 	if !n.sending {
 		return linkDemand{}
 	}
+	n.looks++
 	return linkDemand{waiting: 1 << 16, last: time.Now()}
 }
 
@@ -162,6 +164,40 @@ func TestLiveShares(t *testing.T) {
 	dir.Apply(false, []peer.Record{gone})
 	town[0].changed()
 	eventually.Holds(t, "three share what four did", func() bool { return town[0].rate("there") == b/3 })
+}
+
+// TestAlone: a node that shares with nobody does not look at its links, but does so as
+// soon as there is another, without a link that wakes.
+func TestAlone(t *testing.T) {
+	const b = 100 * mbit
+	town := shareTown(t, fixedLimits{link: b}, "here", "here", "there")
+	dir := town[0].cfg.dir.(*directory.Directory)
+	other, _ := dir.ByID(peer.ID{2})
+	other.Up = false
+	dir.Apply(false, []peer.Record{other})
+	town[0].changed()
+	eventually.Holds(t, "it has it all", func() bool { return town[0].rate("there") == b })
+	if _, err := town[0].explain(t.Context()); err != nil { // after that its looks are over
+		t.Fatal(err)
+	}
+	looks := func() int {
+		town[0].mu.Lock()
+		defer town[0].mu.Unlock()
+		return town[0].looks
+	}
+	town[0].send("there", true)
+	for range 3 { // each is a turn
+		if _, err := town[0].explain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := looks(); n > 0 {
+		t.Errorf("it has looked %d times", n)
+	}
+	other.Up = true
+	dir.Apply(false, []peer.Record{other})
+	town[0].changed()
+	eventually.Holds(t, "it looks, and borrows from the other", func() bool { return looks() > 0 && town[0].rate("there") >= b*95/100 })
 }
 
 // TestIncast: a site that is sent too much by two others lowers both.
