@@ -185,7 +185,7 @@ func (c *commons) up(ctx context.Context, env *Env) (err error) {
 
 func (c *commons) method() string {
 	return fmt.Sprintf("Two public sites of %d hosts. Each site's uplink carries %d Mb/s with a drop-tail queue of %d kB and %v one way, is declared, and live shares divide it; TCP cubic. "+
-		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next 15 always under way (c/crowd.c); job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
+		"Job 1 is Open MPI on a1, a2, b1 and b2, an all-to-all of %s with the next 15 always under way (c/crowd.c), after one that is not counted, and its processes stay to the end; job 2 the same on a3 and b3; both are started by meshrun with mpi_yield_when_idle. iperf3 sends from a4 to b4. "+
 		"Phases of %v: job 1; and iperf3; and job 2; iperf3 has ended; job 1 has ended. Job 2 may be limited by meshrun's --matb, or its node have another weight than 1 (meshctl shape weight). Nobody who wants it ought to have less than an equal share. "+
 		"What leaves site alpha is stamped by the kernel where it reaches the line. A change is when the last node that begins sends its first full frame, or the last that ends its last. "+
 		"Shares are over the phase from %v after the change on, by bytes on the wire. A node has settled when its average over %v, which trails, comes within %.0f %% of its max–min share and stays so for %v; the slowest node counts. "+
@@ -215,8 +215,8 @@ func (c *commons) play(ctx context.Context, two second) (*sharing, error) {
 	if two.want != 0 {
 		matb = fmt.Sprintf("--matb %.0fMb/s ", two.want/1e6)
 	}
-	g.Go(func() error { return c.job(ctx, "", r.at(0), r.at(4), "a1", "a2", "b1", "b2") })
-	g.Go(func() error { return c.job(ctx, matb, r.at(2), r.at(5), "a3", "b3") })
+	g.Go(func() error { return c.job(ctx, "", r.at(0), r.at(4), r.at(5), "a1", "a2", "b1", "b2") })
+	g.Go(func() error { return c.job(ctx, matb, r.at(2), r.at(5), r.at(5), "a3", "b3") })
 	g.Go(func() error {
 		select {
 		case <-time.After(time.Until(r.at(1))):
@@ -241,12 +241,12 @@ func (c *commons) play(ctx context.Context, two second) (*sharing, error) {
 	return r, r.sort(noted, c)
 }
 
-// job runs one of the jobs.
-func (c *commons) job(ctx context.Context, flags string, from, till time.Time, hosts ...string) error {
+// job runs one of the jobs, which sends from one time till another and then stays.
+func (c *commons) job(ctx context.Context, flags string, from, till, leave time.Time, hosts ...string) error {
 	seconds := func(t time.Time) string { return fmt.Sprintf("%.3f", float64(t.UnixMilli())/1e3) }
-	line := fmt.Sprintf("%s%s -n %d -H %s:1 %s-- %s %s %s %d", yielding, c.net.Tool("meshrun"), len(hosts), strings.Join(hosts, ":1,"), flags,
-		c.program, seconds(from), seconds(till), sharesBlock)
-	ctx, cancel := context.WithTimeout(ctx, time.Until(till)+30*time.Second)
+	line := fmt.Sprintf("%s%s -n %d -H %s:1 %s-- %s %s %s %s %d", yielding, c.net.Tool("meshrun"), len(hosts), strings.Join(hosts, ":1,"), flags,
+		c.program, seconds(from), seconds(till), seconds(leave), sharesBlock)
+	ctx, cancel := context.WithTimeout(ctx, time.Until(leave)+30*time.Second)
 	defer cancel()
 	out, err := c.net.Lab.Host(hosts[0]).Run(ctx, "sh", "-c", line)
 	if err != nil {
