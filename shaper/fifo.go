@@ -20,9 +20,10 @@ type chunk struct {
 
 // rec is one packet of a chunk.
 type rec struct {
-	at   int64 // when it came, ns
-	from uint32
-	to   uint32
+	at      int64 // when it came, ns
+	carried int64 // what its link could have carried by then; see linkState.carried
+	from    uint32
+	to      uint32
 }
 
 // pool keeps chunks for reuse.
@@ -64,8 +65,9 @@ type fifo struct {
 
 func (q *fifo) empty() bool { return q.packets == 0 }
 
-// push copies a packet to the end. wire is its size for the count of bytes.
-func (q *fifo) push(p *pool, now int64, pkt []byte, wire int) {
+// push copies a packet to the end, with when it came. wire is its size for the count of
+// bytes.
+func (q *fifo) push(p *pool, came rec, pkt []byte, wire int) {
 	c := q.last
 	if c == nil || len(c.data)+len(pkt) > cap(c.data) {
 		c = p.get()
@@ -76,18 +78,19 @@ func (q *fifo) push(p *pool, now int64, pkt []byte, wire int) {
 		}
 		q.last = c
 	}
-	from := uint32(len(c.data))
+	came.from = uint32(len(c.data))
 	c.data = append(c.data, pkt...)
-	c.recs = append(c.recs, rec{at: now, from: from, to: uint32(len(c.data))})
+	came.to = uint32(len(c.data))
+	c.recs = append(c.recs, came)
 	q.packets++
 	q.bytes += wire
 }
 
-// head returns the first packet, which stays in the queue's memory, and when it
-// came. The queue must not be empty.
-func (q *fifo) head() (pkt []byte, at int64) {
-	r := q.first.recs[q.first.head]
-	return q.first.data[r.from:r.to:r.to], r.at
+// head returns the first packet, which stays in the queue's memory, and its record. The
+// queue must not be empty.
+func (q *fifo) head() (pkt []byte, r rec) {
+	r = q.first.recs[q.first.head]
+	return q.first.data[r.from:r.to:r.to], r
 }
 
 // next is the size of the first packet.

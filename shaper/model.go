@@ -33,14 +33,16 @@ type model struct {
 
 // linkState is the model's part of a link.
 type linkState struct {
-	down   bucket // the link itself
-	crest  bucket // how fast its extra bytes leave
-	most   Rate   // what its limit may become
-	flows  []*Flow
-	gone   FlowStats // sums of closed flows
-	wait   stage     // stage 1
-	out    stage     // stage 2
-	urgent stage     // stage 2's packets that go first
+	down    bucket // the link itself
+	crest   bucket // how fast its extra bytes leave
+	most    Rate   // what its limit may become
+	carried int64  // what its limits would have let through by the time of limited, bytes
+	limited int64  // when its limit last changed
+	flows   []*Flow
+	gone    FlowStats // sums of closed flows
+	wait    stage     // stage 1
+	out     stage     // stage 2
+	urgent  stage     // stage 2's packets that go first
 
 	released int   // bytes that stage 1 has let through and stage 2 has not sent, of all flows
 	progress int64 // when something was last released into nothing, or sent
@@ -88,16 +90,28 @@ func (m *model) span(l *Link, t int64) int {
 	return int(float64(m.limit(l)) / 8e9 * float64(t))
 }
 
-func (m *model) setUplink(now int64, r Rate) {
-	m.uplink.set(now, r, m.two)
-	for _, l := range m.links {
+// carries is what a link's limits would have let through until now, bytes.
+func (m *model) carries(now int64, l *Link) int64 {
+	return l.carried + int64(m.span(l, now-l.limited))
+}
+
+// relimit changes a limit of links.
+func (m *model) relimit(now int64, links []*Link, change func()) {
+	for _, l := range links {
+		l.carried, l.limited = m.carries(now, l), now
+	}
+	change()
+	for _, l := range links {
 		m.settle(l)
 	}
 }
 
+func (m *model) setUplink(now int64, r Rate) {
+	m.relimit(now, m.links, func() { m.uplink.set(now, r, m.two) })
+}
+
 func (m *model) setRate(now int64, l *Link, r Rate) {
-	l.down.set(now, r, m.two)
-	m.settle(l)
+	m.relimit(now, []*Link{l}, func() { l.down.set(now, r, m.two) })
 }
 
 // setMost has a link's packets marked as befits a higher rate, and lets extra bytes
@@ -179,7 +193,7 @@ func (l *Link) forget() {
 }
 
 func (m *model) addLink(now int64, l *Link) {
-	l.window, l.eased = windowTime, now
+	l.window, l.eased, l.limited = windowTime, now, now
 	m.links = append(m.links, l)
 	m.settle(l)
 }

@@ -105,7 +105,7 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	if f.wait.empty() {
 		l.wait.addFresh(&f.wait, freshBytes)
 	}
-	f.wait.push(&m.pool, now, pkt, size)
+	f.wait.push(&m.pool, rec{at: now, carried: m.carries(now, l)}, pkt, size)
 	l.wait.bytes += size
 	l.wait.packets++
 	m.settle(l)
@@ -119,6 +119,15 @@ func (m *model) markAfter(l *Link) int64 {
 		return markAfter
 	}
 	return min(int64(float64(markAfter)*float64(l.most)/float64(now)), markMost)
+}
+
+// late reports whether a packet has waited for long enough to be marked: at the rate that
+// there is now. What waited while the rate was lower says nothing of the queue that it
+// leaves behind, and marked for that TCP would cut its window just when there is more to
+// be had: given a whole link instead of a third, it took half a second to fill it.
+func (m *model) late(now int64, l *Link, came rec) bool {
+	after := m.markAfter(l)
+	return now-came.at > after && (m.limit(l) == 0 || m.carries(now, l)-came.carried > int64(m.span(l, after)))
 }
 
 // unmarked is how many bytes of a flow may wait unmarked however long.
@@ -192,18 +201,18 @@ func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset 
 	n := 0
 	for n < len(bufs) && l.wait.packets > 0 {
 		q := l.wait.turn()
-		pkt, at := q.head()
+		pkt, came := q.head()
 		size := counted(len(pkt))
 		if m.limit(l) != 0 && l.released > 0 && l.released+size > m.windowBytes(l) {
 			break
 		}
 		f := q.flow
-		f.worst[0].note(now, now-at)
+		f.worst[0].note(now, now-came.at)
 		if len(bufs[n]) < offset+len(pkt) {
 			f.stats.Dropped++ // the reader's buffers are smaller than the packets it reads
 		} else {
 			sizes[n] = copy(bufs[n][offset:], pkt)
-			if now-at > m.markAfter(l) && q.bytes > m.unmarked(l) && mark(bufs[n][offset:offset+sizes[n]]) {
+			if m.late(now, l, came) && q.bytes > m.unmarked(l) && mark(bufs[n][offset:offset+sizes[n]]) {
 				f.stats.Marked++
 			}
 			m.release(now, f, size)

@@ -336,6 +336,25 @@ func TestMarkingBeforeMore(t *testing.T) {
 	}
 }
 
+// TestMarkingAfterMore: what has waited for long at a low rate is not marked when there
+// is a higher one, at which that is not long; when it is hardly higher it is.
+func TestMarkingAfterMore(t *testing.T) {
+	for _, more := range []Rate{100e6, 30e6} {
+		p := newPipe(t, 25e6, 1)
+		l := p.flows[0].link
+		l.most = 100e6
+		for i := range 180 {
+			p.admit(0, uint64(i+1), 1420, true)
+		}
+		p.goOn(30 * ms) // not yet late for a quarter of the most
+		p.m.setRate(p.now, l, more)
+		p.goOn(100 * ms)
+		if len(p.log) != 180 || (p.marked > 0) != (more == 30e6) {
+			t.Errorf("%d were sent, %d of them marked, when there were %d Mb/s", len(p.log), p.marked, more/1e6)
+		}
+	}
+}
+
 // TestMarksSpareMessages: as much as a message waits unmarked however slow the link is.
 func TestMarksSpareMessages(t *testing.T) {
 	p := newPipe(t, 1e6, 2)

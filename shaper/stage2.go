@@ -73,7 +73,7 @@ func (m *model) enqueue(now int64, f *Flow, pkts [][]byte) {
 			continue
 		}
 		m.grow(now, len(pkt)+int(f.overhead.Load()))
-		q.push(&m.pool, now, pkt, size)
+		q.push(&m.pool, rec{at: now}, pkt, size)
 		s.bytes += size
 		s.packets++
 		s.add(q)
