@@ -120,18 +120,6 @@ func (s *sender) stirred(now time.Time) bool {
 	return !s.full.IsZero() || !s.began.IsZero() || !s.last.IsZero() && now.Sub(s.last) < borrowFor
 }
 
-// next is in how long a link is to be looked at again. One that has a backlog, but no
-// right to more yet, is looked at when it has.
-func (s *sender) next(now time.Time) time.Duration {
-	switch {
-	case !s.stirred(now):
-		return calmEvery
-	case s.began.IsZero() && s.last.IsZero():
-		return min(max(s.patience-now.Sub(s.full), demandEvery), calmEvery)
-	}
-	return demandEvery
-}
-
 // lasts reports whether the backlog alone takes the equal share so long.
 func (d linkDemand) lasts(t time.Duration) bool {
 	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*t.Seconds())
@@ -147,7 +135,11 @@ func (s *liveShares) lookAtLinks(now time.Time) {
 			delete(s.senders, site)
 			continue
 		}
-		s.look = earliest(s.look, now.Add(snd.next(now)))
+		next := calmEvery
+		if snd.stirred(now) {
+			next = demandEvery
+		}
+		s.look = earliest(s.look, now.Add(next))
 	}
 }
 
