@@ -21,7 +21,7 @@ type chunk struct {
 // rec is one packet of a chunk.
 type rec struct {
 	at      int64 // when it came, ns
-	carried int64 // what its link could have carried by then; see linkState.carried
+	carried int64 // in stage 1: what its link could have carried by then; see linkState.carried
 	from    uint32
 	to      uint32
 }

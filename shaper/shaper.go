@@ -59,10 +59,9 @@ type Config struct {
 	// Hold is asked by the pacing thread before it sleeps, whether it may keep one
 	// of Go's processors meanwhile, and told whether there is traffic for which it
 	// wants it. If not, it may be late. If it may, the owner should have seen to one
-	// more than others need, before it answers: it may block for that, but not wait for
-	// another goroutine, which has no processor yet. It should say so until that one is
-	// gone: while it is nobody's, Go wakes threads for it. Nil: it may while there is
-	// traffic.
+	// more than others need, before it answers: for that it may block. It should say so
+	// until that one is gone: while it is nobody's, Go wakes threads for it. Nil: it may
+	// while there is traffic.
 	Hold func(traffic bool) bool
 
 	// Active, which may be nil, is called when something is to be sent over a

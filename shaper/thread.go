@@ -95,7 +95,8 @@ const (
 // absolute time to wake, and is woken earlier by a change of the word; else it parks as
 // goroutines do. (In a system call it would take its processor along, which is Go's only
 // one in an idle daemon, and Go's monitor, itself asleep then, looks for it after 10 to
-// 20 ms: all that the first packets of a burst would bring forth waited for that.)
+// 20 ms: all that the first packets of a burst would bring forth waited for that. Where it
+// is refused one, as in a program that has one only, it sleeps in a system call.)
 type thread struct {
 	s      *Shaper
 	word   atomic.Uint32

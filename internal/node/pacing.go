@@ -108,10 +108,14 @@ func (p *pacing) demand(site string) linkDemand {
 		p.mu.Unlock()
 		return linkDemand{}
 	}
-	share, rate, weight := l.fair(), l.now, p.weight
+	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now}
+	if l.set > 0 || l.asked.MATB > 0 {
+		want.most = l.now
+	}
 	p.mu.Unlock()
 	d := l.Demand()
-	return linkDemand{waiting: d.Waiting, sent: d.Sent, last: d.Last, full: d.Full, weight: weight, share: share, rate: rate}
+	want.waiting, want.sent, want.last, want.full = d.Waiting, d.Sent, d.Last, d.Full
+	return want
 }
 
 // received tells them what has come from each node of another site.
@@ -222,11 +226,10 @@ func (p *pacing) changed() {
 		if l.set > 0 || asked.MATB > 0 || r >= l.whole { // to be kept to the byte, or all there is
 			head = 0
 		}
-		p.deepen(&l.head, head, p.live[site].lends || p.live[""].lends, l.SetMost)
-		if l.why = why; r != l.now {
-			l.now = r
-			l.SetRate(shaper.Rate(r))
-		}
+		l.why = why
+		p.relimit(&l.now, r, l.SetRate, func() {
+			p.deepen(&l.head, head, p.live[site].lends || p.live[""].lends, l.SetMost)
+		})
 	}
 	up, _ := d.limits.of(own)
 	r, _ := stake{whole: up, nodes: p.nodes, live: p.live[""].bits, asked: asked}.rate()
@@ -236,10 +239,25 @@ func (p *pacing) changed() {
 	if r >= up || set > 0 || asked.MATB > 0 {
 		up = 0
 	}
-	p.deepen(&p.head, up, p.live[""].lends, p.shaper.SetUplinkMost)
-	if r != p.uplink {
-		p.uplink = r
-		p.shaper.SetUplink(shaper.Rate(r))
+	p.relimit(&p.uplink, r, p.shaper.SetUplink, func() {
+		p.deepen(&p.head, up, p.live[""].lends, p.shaper.SetUplinkMost)
+	})
+}
+
+// relimit gives a link its rate, and what depends on what that may become, by most: after
+// it has risen, before it falls, since by both it is told what has waited for too long.
+func (p *pacing) relimit(was *int64, r int64, set func(shaper.Rate), most func()) {
+	before := *was
+	*was = r
+	rises := before != 0 && (r == 0 || r > before)
+	if !rises {
+		most()
+	}
+	if r != before {
+		set(shaper.Rate(r))
+	}
+	if rises {
+		most()
 	}
 }
 

@@ -289,11 +289,17 @@ func TestPacingHints(t *testing.T) {
 	eventually.Holds(t, "it sends at its share", paced(45*mbit))
 	page.SetMATB(8 * mbit)
 	eventually.Holds(t, "it sends at the program's rate", paced(8*mbit))
+	if d := d.pacing.demand("beta"); d.most != 8*mbit {
+		t.Errorf("it is said to want %d at most", d.most)
+	}
 	page.SetMATB(0)
 	page.Enter(hint.Alltoallv, 1)
 	eventually.Holds(t, "it sends at the all-to-all's share", paced(90*mbit))
 	if up := d.pacing.uplink; up != 90*mbit {
 		t.Errorf("to all sites it sends %d", up)
+	}
+	if d := d.pacing.demand("beta"); d.most != 0 {
+		t.Errorf("in an all-to-all it is said to want %d at most", d.most)
 	}
 	rep := must(d.getShape(nil))(t).(api.ShapeReply)
 	if len(rep.Programs) != 1 || rep.Programs[0].Op != "alltoallv" || rep.Programs[0].Hosts != 1 || rep.Programs[0].Entered != 1 {

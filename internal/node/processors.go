@@ -63,8 +63,9 @@ func (d *daemon) startProcessors(ctx context.Context) {
 }
 
 // hold is asked by the pacing thread before it keeps a processor of Go's. With traffic it
-// is given its own, until that has ended for a while. It does not wait for another
-// goroutine to see to that: as long as it has the only one, nobody else goes on.
+// is given its own, until that has ended for a while. It sees to that itself, rather than
+// have another goroutine do it: as long as it has the only one, nobody else goes on. It
+// waits for a collection of garbage that is under way, as all changes of the number do.
 func (p *processors) hold(traffic bool) bool {
 	if !traffic {
 		return p.extra.Load()

@@ -17,6 +17,7 @@ type linkDemand struct {
 	weight  int       // this node's, where shares are divided; 0 counts as 1
 	share   int64     // this node's equal share, bits per second; 0: not known
 	rate    int64     // what it may send now; 0: not known
+	most    int64     // what an administrator or a program has set for it; 0: nothing
 }
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
@@ -53,11 +54,20 @@ type sender struct {
 }
 
 // see takes in what the pacer says now and returns what the link could send, in
-// bits per second, 0 when it is idle. With a backlog that lasts, and until a whole
+// bits per second, 0 when it is idle.
+func (s *sender) see(now time.Time, d linkDemand) int64 {
+	want := s.wants(now, d)
+	if d.most > 0 {
+		want = min(want, d.most) // a backlog before that is no demand
+	}
+	return want
+}
+
+// wants is see for a link for which nothing has been set. With a backlog that lasts, and until a whole
 // sample has shown otherwise, that is all there is; without one, what it has sent
 // lately and a quarter more, but no more than its share unless it has had such a
 // backlog before.
-func (s *sender) see(now time.Time, d linkDemand) int64 {
+func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent, s.patience = now, d.sent, hungryAfter
 	}

@@ -92,8 +92,8 @@ type liveShares struct {
 	sites   []string            // all others that are known
 	inflow  *inflow
 	gauge   *gauge
-	look    time.Time // when demand is looked at next; zero: nothing sends
-	alone   bool      // no other node of the site is up: nobody wants to know
+	look    time.Time // when demand is looked at next; zero: nothing sends, or nobody wants to know
+	alone   bool      // no other node of the site is up
 
 	poked atomic.Bool
 	mu    sync.Mutex // guards what follows: notes for run
@@ -402,7 +402,15 @@ func (s *liveShares) reload() {
 		s.m.Capacity(now, site, s.cfg.limits.between(self, site))
 	}
 	was := s.alone
-	if s.alone = len(up) <= 1; was && !s.alone {
+	s.alone = !slices.ContainsFunc(up, func(id peer.ID) bool { return id != s.cfg.self.ID })
+	switch {
+	case was && !s.alone:
 		s.watch(slices.Values(s.sites)) // what is awake does not wake
+	case s.alone && !was:
+		for site := range s.senders {
+			s.m.Demand(now, site, 0, 1)
+		}
+		clear(s.senders)
+		s.look = time.Time{}
 	}
 }

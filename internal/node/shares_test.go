@@ -198,6 +198,15 @@ func TestAlone(t *testing.T) {
 	dir.Apply(false, []peer.Record{other})
 	town[0].changed()
 	eventually.Holds(t, "it looks, and borrows from the other", func() bool { return looks() > 0 && town[0].rate("there") >= b*95/100 })
+	other.Up = false
+	dir.Apply(false, []peer.Record{other})
+	town[0].changed()
+	eventually.Holds(t, "it has it all again", func() bool { return town[0].rate("there") == b })
+	was := looks()
+	time.Sleep(20 * time.Millisecond) // three looks, were there any
+	if n := looks(); n > was {
+		t.Errorf("alone again, it has looked %d times", n-was)
+	}
 }
 
 // TestIncast: a site that is sent too much by two others lowers both.
@@ -297,8 +306,9 @@ func TestSenderSees(t *testing.T) {
 		{44, linkDemand{waiting: 9000, last: at(44), share: 10e6}, 1},           // its share takes 7 ms
 		{46, linkDemand{waiting: 25_000, last: at(46), share: 10e6}, unbounded}, // that lasts by itself
 		{80, linkDemand{last: at(60)}, 0},
-		{86, linkDemand{waiting: 9000, last: at(86), full: at(82)}, 1},         // a look that comes late
-		{92, linkDemand{waiting: 9000, last: at(92), full: at(82)}, unbounded}, // and knows since when
+		{86, linkDemand{waiting: 9000, last: at(86), full: at(82)}, 1},              // a look that comes late
+		{92, linkDemand{waiting: 9000, last: at(92), full: at(82)}, unbounded},      // and knows since when
+		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
 	} {
 		if got := s.see(at(step.ms), step.d); got != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)

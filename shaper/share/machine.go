@@ -162,7 +162,7 @@ func (m *Machine) Uplink(now time.Duration, bits int64) { m.Capacity(now, "", bi
 // when it has nothing to send, and its weight where shares are divided (1 to
 // 255, what is below counts as 1): the number of jobs or flows, say. It is to be
 // called when a link wakes, when its backlog empties, and every few milliseconds
-// between.
+// between, while there are other members.
 func (m *Machine) Demand(now time.Duration, to Site, want int64, weight int) {
 	m.tick(now)
 	m.pool(to).demand(now, max(want, 0), min(max(weight, 1), MaxWeight))
