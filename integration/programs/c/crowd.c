@@ -1,11 +1,11 @@
 /* crowd BEGIN END LEAVE BYTES: an all-to-all that always has the next ones under way,
  * from one moment to another (seconds since 1970, fractions allowed). BYTES is what each
- * rank gives each other one. Before it begins each has been done once, so that buffers
+ * rank gives each other one. Before it begins as many have been done, so that buffers
  * and connections are there, and processes end at LEAVE only: what that costs a busy
- * machine is no part of how a network is shared. Ranks that wait for each other would leave the network
- * idle at the end of each operation; here it has something to do all the time, so a
- * record of it shows how it is shared. Rank 0 prints "began SECONDS" when all ranks
- * are there and it is time, and "crowd OPERATIONS" in the end. */
+ * machine is no part of how a network is shared. Ranks that wait for each other would
+ * leave the network idle at the end of each operation; here it has something to do all
+ * the time, so a record of it shows how it is shared. Rank 0 prints "began SECONDS" when
+ * all ranks are there and it is time, and "crowd OPERATIONS" in the end. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
