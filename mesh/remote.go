@@ -41,7 +41,8 @@ type remote struct {
 
 	tx       uint64 // counter at the last sample
 	lastUsed time.Time
-	mtu      int // told to PathMTU; 0: the TUN's
+	mtu      int           // told to PathMTU; 0: the TUN's
+	rtt      time.Duration // told to PathRTT; 0: not measured
 }
 
 // configure returns the peer's remote, making WireGuard know it if it is new.
@@ -100,6 +101,7 @@ func (m *Mesh) forget(r *remote) {
 	m.bind.dropEndpoint(r.node.ID)
 	m.bind.probeKeys.Delete(r.short)
 	m.tellMTU(r, 0)
+	m.tellRTT(r, 0)
 	m.loop.changed = true
 }
 
@@ -210,6 +212,7 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 		m.wakeAt(now.Add(rememberEvery))
 	}
 	m.tellMTU(r, c.mtu.found)
+	m.tellRTT(r, c.rtt.smoothed)
 }
 
 // tellMTU passes on a path's MTU where it is less than the TUN's.
@@ -222,4 +225,14 @@ func (m *Mesh) tellMTU(r *remote, found int) {
 	}
 	r.mtu = found
 	m.cfg.PathMTU(r.node, found)
+}
+
+// tellRTT passes on a path's round trip where it is another by more than a quarter.
+func (m *Mesh) tellRTT(r *remote, rtt time.Duration) {
+	same := (rtt == 0) == (r.rtt == 0) && (rtt-r.rtt).Abs() <= r.rtt/4
+	if same || m.cfg.PathRTT == nil {
+		return
+	}
+	r.rtt = rtt
+	m.cfg.PathRTT(r.node, rtt)
 }

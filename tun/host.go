@@ -70,6 +70,7 @@ type Host struct {
 
 	mu       sync.Mutex // guards what follows and the host's routes
 	closed   bool
+	ways     map[netip.Addr]way // to peers that have a route of their own
 	warnings []string
 }
 
@@ -91,7 +92,7 @@ func Open(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, lock: lock, fd: -1}
+	h := &Host{cfg: cfg, log: cfg.Log, lock: lock, fd: -1, ways: map[netip.Addr]way{}}
 	if err := h.open(h.steps()); err != nil {
 		lock.Close()
 		return nil, err

@@ -303,3 +303,53 @@ func TestSetPeerMTU(t *testing.T) {
 		t.Error("SetPeerMTU works after Close")
 	}
 }
+
+// TestSetPeerWindow: what TCP is told of a peer's window and of its MTU stand beside
+// each other in one route.
+func TestSetPeerWindow(t *testing.T) {
+	isolate(t)
+	h := mustOpen(t, testConfig(t.TempDir()))
+	clean := routes(t)
+	peers := []netip.Addr{peer4, peer6}
+	for _, step := range []struct {
+		name        string
+		mtu, window int
+		want        string // in the route to each of the peers
+	}{
+		{"a window", 0, 64, "initcwnd 64"},
+		{"and an MTU", 1280, 64, "mtu 1280 initcwnd 64"},
+		{"another window", 1280, 33, "mtu 1280 initcwnd 33"},
+		{"the MTU only", 1280, 0, "mtu 1280"},
+		{"neither", 0, 0, ""},
+	} {
+		if err := errors.Join(h.SetPeerWindow(peers, step.window), h.SetPeerMTU(peers, step.mtu)); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if step.want == "" {
+			if got := routes(t); got != clean {
+				t.Errorf("%s: left are\n%s\nwant\n%s", step.name, got, clean)
+			}
+			continue
+		}
+		for _, p := range peers {
+			got := run(t, "ip route get "+p.String())
+			if !strings.Contains(got, step.want) || step.window == 0 && strings.Contains(got, "initcwnd") {
+				t.Errorf("%s: no %q in %s", step.name, step.want, got)
+			}
+			if out := run(t, "ip -4 route") + run(t, "ip -6 route"); strings.Count(out, "features ecn") != 4 {
+				t.Errorf("%s: not all routes ask for ECN:\n%s", step.name, out)
+			}
+		}
+	}
+	for _, a := range []netip.Addr{own4, near4, {}} {
+		if err := h.SetPeerWindow([]netip.Addr{a}, 64); err == nil {
+			t.Errorf("SetPeerWindow took %v", a)
+		}
+	}
+	if err := h.SetPeerWindow(peers, -1); err == nil {
+		t.Error("SetPeerWindow took a negative window")
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -51,10 +51,10 @@ func isUnreachable(r *netlink.Route) bool {
 
 // through is a route into the TUN. It asks for ECN (tcp_ecn is 2 by default:
 // only if the other side asks), since the shaper marks before it drops.
-func (h *Host) through(dst netip.Prefix, src netip.Addr, mtu int) *netlink.Route {
+func (h *Host) through(dst netip.Prefix, src netip.Addr, w way) *netlink.Route {
 	r := &netlink.Route{
 		Dst: ipNet(dst), LinkIndex: h.index, Src: src.AsSlice(), Table: unix.RT_TABLE_MAIN,
-		Protocol: routeProtocol, Features: unix.RTAX_FEATURE_ECN, MTU: mtu,
+		Protocol: routeProtocol, Features: unix.RTAX_FEATURE_ECN, MTU: w.mtu, InitCwnd: w.window,
 	}
 	if src.Is4() {
 		r.Scope = netlink.SCOPE_LINK
@@ -155,7 +155,7 @@ func (h *Host) setRoutes() error {
 	keep := map[netip.Prefix]bool{}
 	for _, n := range h.nets() {
 		keep[n.cidr] = true
-		if err := netlink.RouteReplace(h.through(n.cidr, n.addr, 0)); err != nil {
+		if err := netlink.RouteReplace(h.through(n.cidr, n.addr, way{})); err != nil {
 			return fmt.Errorf("%v: %w", n.cidr, err)
 		}
 	}
@@ -177,16 +177,42 @@ func (h *Host) setRoutes() error {
 	return nil
 }
 
+// way is what TCP is told of the way to a peer beyond what holds for all.
+type way struct {
+	mtu    int // bytes of a packet; 0: the TUN's
+	window int // segments; 0: the kernel's own, ten
+}
+
 // SetPeerMTU tells the kernel that packets to these virtual addresses may be at
 // most mtu bytes, by a route of their own for each, so that TCP chooses its
-// segments accordingly. An mtu of 0, or one not below the TUN's own, takes the
-// routes out. The routes hang on the TUN and go with it: that is why they need
-// no line in the journal, whose fsync would hold up the caller.
+// segments accordingly. An mtu of 0, or one not below the TUN's own, takes that
+// back. The routes hang on the TUN and go with it: that is why they need no line
+// in the journal, whose fsync would hold up the caller.
 func (h *Host) SetPeerMTU(addrs []netip.Addr, mtu int) error {
 	const least = 68 // RFC 791 §3.2
 	if mtu != 0 && mtu < least {
 		return fmt.Errorf("tun: an MTU of %d bytes is less than IP's least, %d", mtu, least)
 	}
+	if mtu >= h.cfg.MTU {
+		mtu = 0
+	}
+	return h.setPeers(addrs, fmt.Sprintf("MTU %d", mtu), func(w *way) { w.mtu = mtu })
+}
+
+// SetPeerWindow tells the kernel how many segments to these virtual addresses a TCP
+// connection may have under way at first, and again after a pause of more than a
+// time-out (RFC 5681 §4.1, RFC 6928); 0: its own ten. Connections that there are heed
+// it too. It uses the routes of SetPeerMTU.
+func (h *Host) SetPeerWindow(addrs []netip.Addr, segments int) error {
+	if segments < 0 {
+		return fmt.Errorf("tun: a window of %d segments", segments)
+	}
+	return h.setPeers(addrs, fmt.Sprintf("a window of %d segments", segments), func(w *way) { w.window = segments })
+}
+
+// setPeers changes what TCP is told of the ways to some peers; the error is the first
+// of any of them.
+func (h *Host) setPeers(addrs []netip.Addr, what string, change func(*way)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -194,33 +220,43 @@ func (h *Host) SetPeerMTU(addrs []netip.Addr, mtu int) error {
 	}
 	var first error
 	for _, a := range addrs {
-		if err := h.setPeerMTU(a, mtu); err != nil && first == nil {
-			first = fmt.Errorf("tun: MTU %d towards %v: %w", mtu, a, err)
+		w := h.ways[a]
+		change(&w)
+		if err := h.setPeer(a, w); err != nil && first == nil {
+			first = fmt.Errorf("tun: %s towards %v: %w", what, a, err)
 		}
 	}
 	return first
 }
 
-func (h *Host) setPeerMTU(a netip.Addr, mtu int) error {
+// setPeer gives one address its route, or none where there is nothing to tell.
+func (h *Host) setPeer(a netip.Addr, w way) error {
+	if a.Is6() && !h.ipv6 {
+		return nil // nothing flows there
+	}
 	for _, n := range h.nets() {
-		if !n.cidr.Contains(a) {
+		switch {
+		case !n.cidr.Contains(a):
 			continue
-		}
-		if a == n.addr {
+		case a == n.addr:
 			return errors.New("this is the node's own address")
+		case w == h.ways[a]:
+			return nil
 		}
-		r := h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, mtu)
-		if mtu != 0 && mtu < h.cfg.MTU {
-			return netlink.RouteReplace(r)
+		r := h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, w)
+		if w != (way{}) {
+			if err := netlink.RouteReplace(r); err != nil {
+				return err
+			}
+			h.ways[a] = w
+			return nil
 		}
-		r.MTU, r.Features = 0, 0
+		r.Features = 0
+		delete(h.ways, a)
 		if err := netlink.RouteDel(r); !errors.Is(err, unix.ESRCH) {
 			return err
 		}
 		return nil
-	}
-	if a.Is6() && !h.ipv6 {
-		return nil // nothing flows there
 	}
 	return errors.New("this is no address of the overlay")
 }

@@ -31,9 +31,10 @@ import (
 // onLoopback is the inside of a node whose virtual address is on the loopback.
 type onLoopback struct{}
 
-func (onLoopback) Name() string                           { return "lo" }
-func (onLoopback) Device() tun.Device                     { return nil }
-func (onLoopback) SetPeerMTU(_ []netip.Addr, _ int) error { return nil }
+func (onLoopback) Name() string                          { return "lo" }
+func (onLoopback) Device() tun.Device                    { return nil }
+func (onLoopback) SetPeerMTU([]netip.Addr, int) error    { return nil }
+func (onLoopback) SetPeerWindow([]netip.Addr, int) error { return nil }
 
 // town is a few nodes that answer questions about jobs.
 type town struct {

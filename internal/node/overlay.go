@@ -20,6 +20,7 @@ type inside interface {
 	Name() string
 	Device() tun.Device
 	SetPeerMTU(addrs []netip.Addr, mtu int) error
+	SetPeerWindow(addrs []netip.Addr, segments int) error
 }
 
 var (
@@ -35,6 +36,9 @@ func (userspace) Name() string { return "userspace" }
 
 // Device implements inside.
 func (u userspace) Device() tun.Device { return u.Stack }
+
+// SetPeerWindow implements inside: gVisor's TCP has no say in what it begins with.
+func (userspace) SetPeerWindow([]netip.Addr, int) error { return nil }
 
 // startInside brings up what the overlay's packets come from and go to.
 func (d *daemon) startInside() error {
@@ -118,6 +122,8 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 	}
 	if d.pacing != nil {
 		cfg.Pacer = d.pacing
+		d.pacing.first.set = d.host.SetPeerWindow
+		cfg.PathRTT = d.pacing.first.path
 	}
 	m, err := mesh.New(cfg)
 	if err != nil {

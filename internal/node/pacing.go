@@ -19,6 +19,7 @@ type pacing struct {
 	shaper *shaper.Shaper
 	kick   atomic.Pointer[func()] // has the TUN's reader look
 	bell   *bell                  // has kick called
+	first  *firstWindows          // of TCP's
 
 	mu     sync.Mutex // guards the rest
 	links  map[string]*pacedLink
@@ -61,6 +62,7 @@ func (d *daemon) startPacing() error {
 		return nil
 	}
 	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]lentRate{}}
+	p.first = &firstWindows{share: p.share, log: d.log, peers: map[peer.ID]*firstWindow{}}
 	var err error
 	if p.bell, err = newBell(p.kickReader); err != nil {
 		return err
@@ -193,6 +195,7 @@ func (p *pacing) membersChanged() {
 		p.d.shares.changed()
 	}
 	p.changed()
+	p.first.changed()
 }
 
 // poll is called again and again while there is traffic, since programs change their
