@@ -42,6 +42,7 @@ func All() []Benchmark {
 		{"netpipe", "NetPIPE over Open MPI", netpipe},
 		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
+		{"gocollsslow", "the same over lines with which this machine's processors keep up, paced", gocollsslow},
 		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb},
 		{"matbslow", "the same over a link with which this machine's processors keep up", matbslow},
 		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},

@@ -17,27 +17,42 @@ import (
 
 // The two sites, and what package mpi promises on them.
 const (
-	siteRanks  = 4 // a host each
-	siteDelay  = 10 * time.Millisecond
-	siteRate   = 100_000_000 // bits per second, of each site's line
-	siteQueue  = 16 << 20    // bytes: more than any of the operations has under way
-	collBound  = 1.25        // of the bound, at most
-	collRival  = 1.00        // of Open MPI's time, at most, to two digits
+	siteRanks  = 4    // a host each
+	collBound  = 1.25 // of the bound, at most
+	collRival  = 1.00 // of Open MPI's time, at most, to two digits
 	collWithin = 5 * time.Minute
 )
 
-// collSizes are the bytes that colls is told.
-func collSizes() []int { return []int{1, 64 << 10, 4 << 20} }
+// siteLine is the line of each of the sites.
+type siteLine struct {
+	delay    time.Duration // one way, between the sites
+	rate     int64         // bits per second, both ways
+	queue    int           // bytes, drop-tail
+	declared bool          // so that nodes pace themselves
+	sizes    []int         // that colls is told, bytes
+}
+
+// wideLine is that of which promises are made. Its queue holds more than any of the
+// operations has under way.
+func wideLine() siteLine {
+	return siteLine{delay: 10 * time.Millisecond, rate: 100_000_000, queue: 16 << 20, sizes: []int{1, 64 << 10, 4 << 20}}
+}
+
+// slowLine takes five times as long for everything, so that this machine's processors
+// count for a fifth, and has the queue of a small switch.
+func slowLine() siteLine {
+	return siteLine{delay: 50 * time.Millisecond, rate: 20_000_000, queue: matbQueue, declared: true, sizes: []int{1, 64 << 10, 1 << 20}}
+}
 
 // timed are the operations that colls times, in its order.
 func timed() []coll.Collective {
 	return []coll.Collective{coll.OpBarrier, coll.OpBcast, coll.OpReduce, coll.OpAllreduce, coll.OpAllgather, coll.OpAlltoall}
 }
 
-// collFigures lists what colls prints of them.
-func collFigures() []what {
+// figures lists what colls prints of them.
+func (l siteLine) figures() []what {
 	all := []what{{coll.OpBarrier.String(), 0}}
-	for _, n := range collSizes() {
+	for _, n := range l.sizes {
 		for _, c := range timed()[1:] {
 			w := what{c.String(), n}
 			if c == coll.OpAllgather || c == coll.OpAlltoall {
@@ -73,12 +88,12 @@ func (p placement) topo() *coll.Topo {
 	return t
 }
 
-// bound is the least time of an operation, in µs, and the formula of the bytes that
-// have to cross.
-func (p placement) bound(w what) (us float64, formula string) {
+// bound is the least time of an operation, in µs, over a line, and the formula of the
+// bytes that have to cross.
+func (p placement) bound(l siteLine, w what) (us float64, formula string) {
 	i := slices.IndexFunc(timed(), func(c coll.Collective) bool { return c.String() == w.name })
 	c, t, a := timed()[i], p.topo(), coll.Args{Count: w.bytes, Elem: 1, Commutes: true}
-	least := coll.Bound(c, t, a, coll.WAN{Latency: siteDelay, Bandwidth: siteRate / 8})
+	least := coll.Bound(c, t, a, coll.WAN{Latency: l.delay, Bandwidth: float64(l.rate) / 8})
 	return float64(least) / float64(time.Microsecond), coll.Minimal(c, t, a).Formula
 }
 
@@ -111,6 +126,7 @@ func (p placement) check(ctx context.Context, from *lab.Host, n *deploy.Network,
 // twoSites is a network of two sites behind NATs with a WAN between.
 type twoSites struct {
 	net     *deploy.Network
+	line    siteLine
 	restore func() // what hosts may use of TCP
 	a, b    []string
 	link    string // the overlay's interface
@@ -124,8 +140,8 @@ func (s *twoSites) close() {
 	_ = s.net.Lab.Close()
 }
 
-func newTwoSites(ctx context.Context, env *Env, name string) (_ *twoSites, err error) {
-	s := &twoSites{}
+func newTwoSites(ctx context.Context, env *Env, name string, l siteLine) (_ *twoSites, err error) {
+	s := &twoSites{line: l}
 	for i := range siteRanks {
 		s.a, s.b = append(s.a, fmt.Sprintf("a%d", i+1)), append(s.b, fmt.Sprintf("b%d", i+1))
 	}
@@ -135,7 +151,7 @@ func newTwoSites(ctx context.Context, env *Env, name string) (_ *twoSites, err e
 		{Name: "beta", NAT: lab.PortPreserving, Hosts: s.b},
 	}}
 	// What goes from site to site crosses two lines.
-	line := wan.Symmetric(wan.Pipe{Delay: siteDelay / 2, Rate: siteRate, Queue: siteQueue})
+	line := wan.Symmetric(wan.Pipe{Delay: l.delay / 2, Rate: l.rate, Queue: l.queue})
 	if s.net, err = env.up(ctx, name, cfg.WithWAN(line, "alpha", "beta")); err != nil {
 		return nil, err
 	}
@@ -158,7 +174,22 @@ func newTwoSites(ctx context.Context, env *Env, name string) (_ *twoSites, err e
 	if s.mtu, err = linkMTU(ctx, s.net.Lab.Host("a1"), s.link); err != nil {
 		return nil, err
 	}
+	if l.declared {
+		if err = declareUplinks(ctx, s.net, l.rate); err != nil {
+			return nil, err
+		}
+	}
 	return s, s.direct(ctx)
+}
+
+// declareUplinks tells the hub what both sites may send.
+func declareUplinks(ctx context.Context, n *deploy.Network, rate int64) error {
+	for _, site := range []string{"alpha", "beta"} {
+		if _, err := n.Ctl(ctx, "hub", "site", "set", site, "--up", fmt.Sprintf("%dMb/s", rate/1_000_000)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // direct waits until all pairs across the sites have direct paths.
@@ -201,24 +232,36 @@ func wireShare(mtu int) float64 {
 	return float64(mtu+outsidePacket) / float64(mtu-insidePacket)
 }
 
-// duel is Go and Open MPI in one placement.
+// duel is Go and Open MPI in one placement over one line.
 type duel struct {
 	placement
+	line       siteLine
 	own, rival *player
 }
 
 // gocolls compares collective operations of package mpi with their bounds and with
 // Open MPI's.
 func gocolls(ctx context.Context, env *Env) (Table, error) {
+	return collectives(ctx, env, "gocolls", wideLine(), pick(env, 5, 1), pick(env, 6, 2))
+}
+
+// gocollsslow does so over lines with which the lab keeps up, and paced.
+func gocollsslow(ctx context.Context, env *Env) (Table, error) {
+	t, err := collectives(ctx, env, "gocollsslow", slowLine(), pick(env, 3, 1), pick(env, 4, 2))
+	t.Title += ", where the lab's processors keep up"
+	return t, err
+}
+
+// collectives is gocolls over a line, in so many rounds of jobs of so many loops.
+func collectives(ctx context.Context, env *Env, name string, l siteLine, rounds, loops int) (Table, error) {
 	if err := needPrograms(map[string]string{"mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin"}); err != nil {
 		return Table{}, err
 	}
-	s, err := newTwoSites(ctx, env, "gocolls")
+	s, err := newTwoSites(ctx, env, name, l)
 	if err != nil {
 		return Table{}, err
 	}
 	defer s.close()
-	rounds, loops := pick(env, 5, 1), pick(env, 6, 2)
 	duels, err := s.duels(ctx, env, loops)
 	if err != nil {
 		return Table{}, err
@@ -228,7 +271,7 @@ func gocolls(ctx context.Context, env *Env) (Table, error) {
 		all = append(all, &d.own.contender, &d.rival.contender)
 	}
 	err = interleave(rounds, all, func(round int, c *contender) {
-		env.say("gocolls: round %d: %s: barrier takes %.2f ms", round+1, c.name, c.got[round]/1e3)
+		env.say("%s: round %d: %s: barrier takes %.2f ms", name, round+1, c.name, c.got[round]/1e3)
 	})
 	if err != nil {
 		return Table{}, err
@@ -272,8 +315,8 @@ func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel,
 	if err != nil {
 		return nil, err
 	}
-	args := fmt.Sprintf(" -global -seconds 0.1 -loops %d %s", loops, words(collSizes()))
-	from, figures := s.net.Lab.Host("a1"), collFigures()
+	args := fmt.Sprintf(" -global -seconds 0.1 -loops %d %s", loops, words(s.line.sizes))
+	from, figures := s.net.Lab.Host("a1"), s.line.figures()
 	for _, p := range placements(s.a, s.b) {
 		if err := p.check(ctx, from, s.net, hello); err != nil {
 			return nil, err
@@ -282,25 +325,29 @@ func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel,
 			j := printing{from: from, hosts: s.net.Lab.Hosts(), program: program, line: setting + p.line(s.net, flags, program+args), lines: len(figures), within: collWithin}
 			return func() (string, error) { return j.run(ctx) }
 		}
-		all = append(all, &duel{p, newPlayer(p.name+", Go", figures, job("", single, inGo)), newPlayer(p.name+", Open MPI", figures, job(yielding, "", inC))})
+		all = append(all, &duel{p, s.line, newPlayer(p.name+", Go", figures, job("", single, inGo)), newPlayer(p.name+", Open MPI", figures, job(yielding, "", inC))})
 	}
 	return all, nil
 }
 
 func (s *twoSites) method(rounds, loops int, dropped uint64) string {
+	l, told := s.line, "nothing is declared of it"
+	if l.declared {
+		told = "declared, so that nodes of a site share it (live shares)"
+	}
 	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each host, a public hub; %v one way between the sites, each site's line %d Mb/s both ways "+
-		"with a drop-tail queue of %d MiB (%d frames were dropped), TCP cubic. All pairs across the sites had direct paths (`udp`) before and after. "+
+		"with a drop-tail queue of %s (%d frames were dropped), %s, TCP cubic. All pairs across the sites had direct paths (`udp`) before and after. "+
 		"c/colls.c and go/colls of integration/programs with -global, started by meshrun, which gives Open MPI its settings for WANs, and with mpi_yield_when_idle, and Go with GOMAXPROCS=1, since eight ranks and nine daemons share the machine's processors: each operation begins at a moment that all ranks know, "+
 		"on clocks compared by the fastest of 20 round trips, and ends when the last rank returns; at least %d loops in a job, %d rounds in turns, medians of the jobs' means. "+
 		"m is what each rank gives, for alltoall what it gives each other one; n_s is the number of ranks at site s. The bound is %v + the bytes of the busiest site, up or down, by the line's bare rate B = %.1f MB/s "+
 		"(coll.Bound of mpi/coll), and counts no headers: the overlay's and TCP's make %.3f bytes on the line of each byte, at its MTU of %d, acknowledgements aside. "+
 		"Root is rank 0; reductions are of bytes by MPI_MAX.",
-		siteRanks, siteDelay, siteRate/1_000_000, siteQueue>>20, dropped, loops, rounds, siteDelay, siteRate/8e6, wireShare(s.mtu), s.mtu)
+		siteRanks, l.delay, l.rate/1_000_000, size(l.queue), dropped, told, loops, rounds, l.delay, float64(l.rate)/8e6, wireShare(s.mtu), s.mtu)
 }
 
 func (d *duel) rows() (rows [][]string) {
-	for _, w := range collFigures() {
-		bound, formula := d.bound(w)
+	for _, w := range d.line.figures() {
+		bound, formula := d.bound(d.line, w)
 		own, rival := d.own.got[w].mean, d.rival.got[w].mean
 		rows = append(rows, []string{d.name, w.name, size(w.bytes), formula, fmt.Sprintf("%.1f", bound/1e3),
 			own.milli().spread("%.1f"), fmt.Sprintf("%.2f", own.median()/bound), rival.milli().spread("%.1f"), fmt.Sprintf("%.2f", rival.median()/bound), ratio(own, rival)})
@@ -322,9 +369,9 @@ func judgeDuels(duels []*duel) []Verdict {
 	var far, slow []string
 	n := 0
 	for _, d := range duels {
-		for _, w := range collFigures() {
+		for _, w := range d.line.figures() {
 			n++
-			bound, _ := d.bound(w)
+			bound, _ := d.bound(d.line, w)
 			own, rival := d.own.got[w].mean.median(), d.rival.got[w].mean.median()
 			name := fmt.Sprintf("%s %s of %s", d.name, w.name, size(w.bytes))
 			if own > collBound*bound {

@@ -144,15 +144,15 @@ func TestBounds(t *testing.T) {
 			{"alltoall", 1_250_000}:    1_610_000,
 			{"alltoall", 512 << 10}:    681_088.64,
 			{"allreduce", 65536}:       15_242.88,
-			collFigures()[1]:           10_000.08,
+			wideLine().figures()[1]:    10_000.08,
 			{"allgather", 4 << 20 / 8}: 177_772.16,
 		} {
-			if got, _ := p.bound(w); got < want-1 || got > want+1 {
+			if got, _ := p.bound(wideLine(), w); got < want-1 || got > want+1 {
 				t.Errorf("%s %v: bound %v µs, want %v", p.name, w, got, want)
 			}
 		}
 	}
-	if got := collFigures(); len(got) != 16 || got[14] != (what{"allgather", 512 << 10}) || got[5] != (what{"alltoall", 1}) || got[6] != (what{"bcast", 64 << 10}) {
+	if got := wideLine().figures(); len(got) != 16 || got[14] != (what{"allgather", 512 << 10}) || got[5] != (what{"alltoall", 1}) || got[6] != (what{"bcast", 64 << 10}) {
 		t.Errorf("figures %v", got)
 	}
 	if got := wireShare(1400); got < 1.0934 || got > 1.0936 { // 1474 ÷ 1348
@@ -163,15 +163,15 @@ func TestBounds(t *testing.T) {
 func TestJudgeDuels(t *testing.T) {
 	p := placements([]string{"a1"}, []string{"b1"})[0]
 	own, rival := map[what]float64{}, map[what]float64{}
-	for _, w := range collFigures() {
-		b, _ := p.bound(w)
+	for _, w := range wideLine().figures() {
+		b, _ := p.bound(wideLine(), w)
 		own[w], rival[w] = 1.2*b, 1.2*b
 	}
-	d := &duel{p, made(own), made(rival)}
+	d := &duel{p, wideLine(), made(own), made(rival)}
 	if got := goods(judgeDuels([]*duel{d})); !slices.Equal(got, []bool{true, true}) {
 		t.Errorf("within the bounds: %v", got)
 	}
-	b, _ := p.bound(what{"barrier", 0})
+	b, _ := p.bound(wideLine(), what{"barrier", 0})
 	d.own = made(own)
 	d.own.got[what{"barrier", 0}].mean = sample{1.3 * b}
 	got := judgeDuels([]*duel{d})

@@ -34,7 +34,7 @@ func grouplinks(ctx context.Context, env *Env) (Table, error) {
 	if err := needPrograms(map[string]string{"ss": "iproute2"}); err != nil {
 		return Table{}, err
 	}
-	s, err := newTwoSites(ctx, env, "grouplinks")
+	s, err := newTwoSites(ctx, env, "grouplinks", wideLine())
 	if err != nil {
 		return Table{}, err
 	}
@@ -178,7 +178,7 @@ func (s *twoSites) groupTable(modes []*grouping, tasks []groupTask, rounds int) 
 		Method: fmt.Sprintf("Two sites of %d hosts behind NATs, a rank of Go on each, %v one way between the sites, each site's line %d Mb/s both ways. meshrun with MESH_GROUP_LINKS=0, where each pair of ranks that talk has a connection, "+
 			"and =%d; ranks interleaved over the sites. go/colls of integration/programs in a loop; go/pp between the last two ranks, whose messages others pass on, half a round trip. %d rounds in turns, medians of the jobs' means. "+
 			"Bytes are those that each rank gives (alltoall: to each other one). Connections are those of the program's processes between the sites, the most that `ss` saw in a job, looking every %v.",
-			siteRanks, siteDelay, siteRate/1_000_000, groupShared, rounds, groupLook),
+			siteRanks, s.line.delay, s.line.rate/1_000_000, groupShared, rounds, groupLook),
 		Head: []string{"operation", "message", "each its own, ms", "shared, ms", "shared ÷ each its own"}}
 	own, shared := modes[0], modes[1]
 	for i, task := range tasks {

@@ -129,10 +129,8 @@ func (n *narrow) prepare(ctx context.Context) error {
 		}
 	}
 	if n.way.limited {
-		for _, site := range []string{"alpha", "beta"} {
-			if _, err := n.net.Ctl(ctx, "hub", "site", "set", site, "--up", fmt.Sprintf("%dMb/s", n.rate/1_000_000)); err != nil {
-				return err
-			}
+		if err := declareUplinks(ctx, n.net, n.rate); err != nil {
+			return err
 		}
 	}
 	return n.direct(ctx)
