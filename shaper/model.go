@@ -36,6 +36,7 @@ type linkState struct {
 	down    bucket // the link itself
 	crest   bucket // how fast its extra bytes leave
 	most    Rate   // what its limit may become
+	burst   int    // of each flow may wait unmarked, bytes; see markBytes
 	carried int64  // what its limits would have let through by the time of limited, bytes
 	limited int64  // when its limit last changed
 	flows   []*Flow

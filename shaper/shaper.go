@@ -235,6 +235,16 @@ func (l *Link) SetMost(r Rate, extra int) {
 	l.s.finish()
 }
 
+// SetBurst says how many bytes of each flow may wait unmarked, however long: what TCP
+// has under way before it hears of a mark, and sends at once after a pause. Cut for that,
+// its windows would not fill the link in a round trip. What is less than 64 KiB counts as
+// that. The queues hold as many times more.
+func (l *Link) SetBurst(bytes int) {
+	l.s.mu.lock()
+	l.burst = bytes
+	l.s.finish()
+}
+
 // SetUplinkMost is SetMost for what leaves to all sites together.
 func (s *Shaper) SetUplinkMost(r Rate, extra int) {
 	s.mu.lock()

@@ -25,15 +25,17 @@ const (
 	// program has handed over to the last byte waits here or there; a mark only
 	// makes the next one wait for acknowledgements, of which a collective operation
 	// has the time of every step. All-to-alls of 16 KiB take a quarter less than
-	// if all that waits for 10 ms is marked. It is a fourth of flowLeast, and all
-	// flows' together half of what a link holds, so that marks come before drops.
+	// if all that waits for 10 ms is marked. Others may say that it has to be more;
+	// see Link.SetBurst. All flows' together are half of what a link holds, so that
+	// marks come before drops.
 	markBytes = 64 << 10
 
 	// TCP without marks doubles its window in a time in which the link carries
 	// one, so a flow's queue must hold the growth of a markAfter and a round
-	// trip; twice that of a WAN is on the safe side. A link's hold all flows'.
-	flowTime, flowLeast = int64(150 * time.Millisecond), 256 << 10
-	linkTime, linkLeast = int64(300 * time.Millisecond), 1 << 20
+	// trip; twice that of a WAN is on the safe side. A link's hold all flows'. At
+	// least they hold so many times what may wait unmarked.
+	flowTime, flowBursts = int64(150 * time.Millisecond), 4
+	linkTime, linkBursts = int64(300 * time.Millisecond), 16
 
 	// share is what a flow may always queue, bytes, even when others fill the
 	// link's limit.
@@ -133,15 +135,19 @@ func (m *model) late(now int64, l *Link, came rec) bool {
 // unmarked is how many bytes of a flow may wait unmarked however long.
 func (m *model) unmarked(l *Link) int {
 	_, ofLink := m.holds(l)
-	return min(markBytes, ofLink/2/len(l.wait.queues))
+	return min(l.markBytes(), ofLink/2/len(l.wait.queues))
 }
+
+// markBytes is what of each flow may wait unmarked, if they are few.
+func (l *Link) markBytes() int { return max(markBytes, l.burst) }
 
 // holds is how much stage 1 holds of a flow, and of a link, at most.
 func (m *model) holds(l *Link) (ofFlow, ofLink int) {
+	ofFlow, ofLink = flowBursts*l.markBytes(), linkBursts*l.markBytes()
 	if m.limit(l) == 0 {
-		return flowLeast, linkLeast
+		return ofFlow, ofLink
 	}
-	return max(flowLeast, m.span(l, flowTime)), max(linkLeast, m.span(l, linkTime))
+	return max(ofFlow, m.span(l, flowTime)), max(ofLink, m.span(l, linkTime))
 }
 
 // room reports whether stage 1 may hold size more bytes of a flow.

@@ -62,7 +62,7 @@ func (d *daemon) startPacing() error {
 		return nil
 	}
 	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]lentRate{}}
-	p.first = &firstWindows{share: p.share, log: d.log, peers: map[peer.ID]*firstWindow{}}
+	p.first = &firstWindows{share: p.share, burst: p.burst, log: d.log, peers: map[peer.ID]*firstWindow{}}
 	var err error
 	if p.bell, err = newBell(p.kickReader); err != nil {
 		return err

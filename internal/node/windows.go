@@ -13,9 +13,17 @@ import (
 const (
 	// kernelWindow is what TCP begins with of itself, segments (RFC 6928).
 	kernelWindow = 10
-	// windowTime bounds what it may begin with to half of what the pacer queues for a
-	// peer, so that two connections' at once are not too much for that.
-	windowTime = 75 * time.Millisecond
+	// firstTrips is what it begins with instead, in what a share carries in a round trip
+	// of an idle path: one of a link in use is longer, by the pacer's and the link's
+	// queues. With one window less, the link is idle until the first acknowledgements.
+	firstTrips = 1.25
+	// burstTrips is what of a peer may wait unmarked, likewise: all that such a window
+	// has become after a round trip. Marked for that, of half a window each time, a
+	// connection ends with less than a link needs.
+	burstTrips = 2
+	// mostTrip bounds a round trip's bytes: the pacer holds up to eight of them for a
+	// peer and 32 for a site.
+	mostTrip = 2 << 20
 )
 
 // firstWindows tells TCP how much it may have under way towards nodes of other sites
@@ -26,7 +34,8 @@ const (
 // need not, since a burst waits in the pacer, and no switch overflows. Where nothing is
 // paced the rule holds.
 type firstWindows struct {
-	share func(site string) int64 // of this node, bits per second; 0: it is not paced
+	share func(site string) int64      // of this node, bits per second; 0: it is not paced
+	burst func(site string, bytes int) // tells the pacer what it lets wait unmarked
 	set   func(addrs []netip.Addr, segments int) error
 	log   *slog.Logger
 
@@ -39,17 +48,19 @@ type firstWindow struct {
 	node     peer.Node
 	rtt      time.Duration
 	segments int
+	burst    int // bytes
 }
 
-// segments is how many of them a rate of bits per second carries in a time; 0: no more
-// than TCP begins with anyway.
-func segments(rate int64, rtt time.Duration) int {
+// windows is what TCP may begin with where a rate of bits per second is its share, in
+// segments, and what of it may wait unmarked, in bytes on the wire; 0: what the kernel
+// and the pacer have of themselves.
+func windows(rate int64, rtt time.Duration) (segments, burst int) {
 	const onWire = shaper.Pair / 2
-	n := int(float64(rate) / 8 * min(rtt, windowTime).Seconds() / onWire)
-	if n <= kernelWindow {
-		return 0
+	trip := min(float64(rate)/8*rtt.Seconds(), mostTrip)
+	if segments = int(firstTrips * trip / onWire); segments <= kernelWindow {
+		return 0, 0
 	}
-	return n
+	return segments, int(burstTrips * trip)
 }
 
 // path takes the round trip to a peer; 0: none is known.
@@ -79,14 +90,26 @@ func (w *firstWindows) changed() {
 
 // update sets one peer's window if it is another now.
 func (w *firstWindows) update(p *firstWindow) {
-	n := segments(w.share(p.node.Site), p.rtt)
+	n, burst := windows(w.share(p.node.Site), p.rtt)
 	if n == p.segments {
 		return
 	}
+	p.burst = burst
+	for _, o := range w.peers {
+		if o.node.Site == p.node.Site {
+			burst = max(burst, o.burst)
+		}
+	}
+	w.burst(p.node.Site, burst)
 	if err := w.set(p.node.Addrs(), n); err != nil {
 		w.log.Warn("cannot set the route's first window", "node", p.node.Name, "segments", n, "err", err)
 	}
 	p.segments = n
+}
+
+// burst sets what may wait unmarked of each peer of a site.
+func (p *pacing) burst(site string, bytes int) {
+	p.link(site, func(*pacedLink) {}).SetBurst(bytes)
 }
 
 // share is this node's equal share of the link to another site, bits per second; 0 where

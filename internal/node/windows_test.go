@@ -12,24 +12,24 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
-// TestSegments: a share's round trip, no less than the kernel's own, bounded.
-func TestSegments(t *testing.T) {
+// TestWindows: more than a share's round trip, no less than the kernel's own, bounded.
+func TestWindows(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range []struct {
-		rate int64
-		rtt  time.Duration
-		want int
+		rate            int64
+		rtt             time.Duration
+		segments, burst int
 	}{
-		{0, 20 * ms, 0},
-		{25 * mbit, 0, 0},
-		{25 * mbit, 20 * ms, 40}, // 62.5 kB
-		{25 * mbit, 5 * ms, 0},   // ten: as ever
-		{25 * mbit, 6 * ms, 12},
-		{100 * mbit, 75 * ms, 607},
-		{100 * mbit, 300 * ms, 607},
+		{0, 20 * ms, 0, 0},
+		{25 * mbit, 0, 0, 0},
+		{25 * mbit, 20 * ms, 50, 125_000},
+		{25 * mbit, 4 * ms, 0, 0}, // ten: as ever
+		{25 * mbit, 5 * ms, 12, 31_250},
+		{100 * mbit, 100 * ms, 1013, 2_500_000},
+		{10_000 * mbit, 300 * ms, 1700, 4 << 20},
 	} {
-		if got := segments(tc.rate, tc.rtt); got != tc.want {
-			t.Errorf("%d bits per second, %v: %d segments, want %d", tc.rate, tc.rtt, got, tc.want)
+		if got, burst := windows(tc.rate, tc.rtt); got != tc.segments || burst != tc.burst {
+			t.Errorf("%d bits per second, %v: %d segments, %d bytes; want %d, %d", tc.rate, tc.rtt, got, burst, tc.segments, tc.burst)
 		}
 	}
 }
@@ -39,7 +39,8 @@ func TestSegments(t *testing.T) {
 func TestFirstWindows(t *testing.T) {
 	shares, fail := map[string]int64{}, false
 	var set []string
-	w := &firstWindows{share: func(site string) int64 { return shares[site] }, log: slog.New(slog.DiscardHandler), peers: map[peer.ID]*firstWindow{},
+	bursts := map[string]int{}
+	w := &firstWindows{burst: func(site string, bytes int) { bursts[site] = bytes }, share: func(site string) int64 { return shares[site] }, log: slog.New(slog.DiscardHandler), peers: map[peer.ID]*firstWindow{},
 		set: func(addrs []netip.Addr, n int) error {
 			set = append(set, fmt.Sprint(addrs[0], " ", n))
 			if fail {
@@ -47,7 +48,7 @@ func TestFirstWindows(t *testing.T) {
 			}
 			return nil
 		}}
-	b1, c1 := other("b1", "beta", 1).Node, other("c1", "gamma", 2).Node
+	b1, b2, c1 := other("b1", "beta", 1).Node, other("b2", "beta", 3).Node, other("c1", "gamma", 2).Node
 	w.path(b1, 20*time.Millisecond)
 	w.path(c1, 20*time.Millisecond)
 	shares["beta"] = 25 * mbit
@@ -59,13 +60,21 @@ func TestFirstWindows(t *testing.T) {
 	w.changed()
 	w.changed() // not again
 	fail = false
+	if bursts["beta"] != 500_000 {
+		t.Errorf("of each peer %d bytes may wait unmarked, want 500000", bursts["beta"])
+	}
+	w.path(b2, 10*time.Millisecond)
 	w.path(b1, 0)
+	if bursts["beta"] != 125_000 {
+		t.Errorf("without the farther peer %d bytes may wait unmarked, want 125000", bursts["beta"])
+	}
+	w.path(b2, 0)
 	w.changed()
 	w.path(b1, 20*time.Millisecond)
 	shares["beta"] = 0
 	w.changed()
-	a := b1.Addrs()[0].String()
-	if want := []string{a + " 40", a + " 81", a + " 162", a + " 0", a + " 81", a + " 0"}; !slices.Equal(set, want) {
+	a, b := b1.Addrs()[0].String(), b2.Addrs()[0].String()
+	if want := []string{a + " 50", a + " 101", a + " 202", b + " 50", a + " 0", b + " 0", a + " 101", a + " 0"}; !slices.Equal(set, want) {
 		t.Errorf("set %q, want %q", set, want)
 	}
 }
@@ -88,7 +97,7 @@ func TestShare(t *testing.T) {
 	d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)})
 	d.pacing.membersChanged()
 	d.limits.take(said(3, 0, 0, 0))
-	if want := []int{40, 81, 54, 0}; !slices.Equal(got, want) {
+	if want := []int{50, 101, 67, 0}; !slices.Equal(got, want) {
 		t.Errorf("windows %v, want %v", got, want)
 	}
 }
