@@ -247,7 +247,7 @@ func gocolls(ctx context.Context, env *Env) (Table, error) {
 
 // gocollsslow does so over lines with which the lab keeps up, and paced.
 func gocollsslow(ctx context.Context, env *Env) (Table, error) {
-	t, err := collectives(ctx, env, "gocollsslow", slowLine(), pick(env, 3, 1), pick(env, 4, 2))
+	t, err := collectives(ctx, env, "gocollsslow", slowLine(), pick(env, 3, 1), 2)
 	t.Title += ", where the lab's processors keep up"
 	return t, err
 }

@@ -13,9 +13,12 @@ import (
 const (
 	// kernelWindow is what TCP begins with of itself, segments (RFC 6928).
 	kernelWindow = 10
-	// firstTrips is what it begins with instead, in what a share carries in a round trip
-	// of an idle path: one of a link in use is longer, by the pacer's and the link's
-	// queues. With one window less, the link is idle until the first acknowledgements.
+	// pacerTime is how much longer a round trip is while a link is in use: what the pacer
+	// keeps ready between a program and the wire.
+	pacerTime = 10 * time.Millisecond
+	// firstTrips is what TCP begins with instead, in what a share carries in such a round
+	// trip: with one, the link would be idle until the first acknowledgements, since it
+	// has a queue, too.
 	firstTrips = 1.25
 	// burstTrips is what of a peer may wait unmarked, likewise: all that such a window
 	// has become after a round trip. Marked for that, of half a window each time, a
@@ -56,7 +59,10 @@ type firstWindow struct {
 // and the pacer have of themselves.
 func windows(rate int64, rtt time.Duration) (segments, burst int) {
 	const onWire = shaper.Pair / 2
-	trip := min(float64(rate)/8*rtt.Seconds(), mostTrip)
+	if rtt == 0 {
+		return 0, 0
+	}
+	trip := min(float64(rate)/8*(rtt+pacerTime).Seconds(), mostTrip)
 	if segments = int(firstTrips * trip / onWire); segments <= kernelWindow {
 		return 0, 0
 	}

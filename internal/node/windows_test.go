@@ -22,10 +22,10 @@ func TestWindows(t *testing.T) {
 	}{
 		{0, 20 * ms, 0, 0},
 		{25 * mbit, 0, 0, 0},
-		{25 * mbit, 20 * ms, 50, 125_000},
-		{25 * mbit, 4 * ms, 0, 0}, // ten: as ever
-		{25 * mbit, 5 * ms, 12, 31_250},
-		{100 * mbit, 100 * ms, 1013, 2_500_000},
+		{25 * mbit, 20 * ms, 75, 187_500},
+		{25 * mbit, ms, 27, 68_750},
+		{5 * mbit, ms, 0, 0}, // ten: as ever
+		{100 * mbit, 100 * ms, 1114, 2_750_000},
 		{10_000 * mbit, 300 * ms, 1700, 4 << 20},
 	} {
 		if got, burst := windows(tc.rate, tc.rtt); got != tc.segments || burst != tc.burst {
@@ -60,13 +60,13 @@ func TestFirstWindows(t *testing.T) {
 	w.changed()
 	w.changed() // not again
 	fail = false
-	if bursts["beta"] != 500_000 {
-		t.Errorf("of each peer %d bytes may wait unmarked, want 500000", bursts["beta"])
+	if bursts["beta"] != 625_000 {
+		t.Errorf("of each peer %d bytes may wait unmarked, want 625000", bursts["beta"])
 	}
 	w.path(b2, 10*time.Millisecond)
 	w.path(b1, 0)
-	if bursts["beta"] != 125_000 {
-		t.Errorf("without the farther peer %d bytes may wait unmarked, want 125000", bursts["beta"])
+	if bursts["beta"] != 250_000 {
+		t.Errorf("without the farther peer %d bytes may wait unmarked, want 250000", bursts["beta"])
 	}
 	w.path(b2, 0)
 	w.changed()
@@ -74,7 +74,7 @@ func TestFirstWindows(t *testing.T) {
 	shares["beta"] = 0
 	w.changed()
 	a, b := b1.Addrs()[0].String(), b2.Addrs()[0].String()
-	if want := []string{a + " 50", a + " 101", a + " 202", b + " 50", a + " 0", b + " 0", a + " 101", a + " 0"}; !slices.Equal(set, want) {
+	if want := []string{a + " 75", a + " 126", a + " 253", b + " 101", a + " 0", b + " 0", a + " 151", a + " 0"}; !slices.Equal(set, want) {
 		t.Errorf("set %q, want %q", set, want)
 	}
 }
@@ -97,7 +97,7 @@ func TestShare(t *testing.T) {
 	d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)})
 	d.pacing.membersChanged()
 	d.limits.take(said(3, 0, 0, 0))
-	if want := []int{50, 101, 67, 0}; !slices.Equal(got, want) {
+	if want := []int{75, 151, 101, 0}; !slices.Equal(got, want) {
 		t.Errorf("windows %v, want %v", got, want)
 	}
 }
