@@ -12,8 +12,8 @@
 //
 // Stage 1, before encryption, is where TCP's queue lives: one per peer, served
 // by deficit round robin, new messages first and on credit (compare RFC 8290),
-// marked (RFC 3168) where more than a message waits longer than some ten
-// milliseconds, dropping at its limit only. It lets through what stage 2 needs so
+// marked (RFC 3168) where more than a message, or than others say, waits longer than
+// some ten milliseconds, dropping at its limit only. It lets through what stage 2 needs so
 // as not to run dry, some ten milliseconds' worth. Stage 2, after encryption, spaces
 // datagrams, two by two, by the generic cell rate algorithm, on bytes on the wire, for
 // the link and the node's uplink both.
@@ -237,8 +237,8 @@ func (l *Link) SetMost(r Rate, extra int) {
 
 // SetBurst says how many bytes of each flow may wait unmarked, however long: what TCP
 // has under way before it hears of a mark, and sends at once after a pause. Cut for that,
-// its windows would not fill the link in a round trip. What is less than 64 KiB counts as
-// that. The queues hold as many times more.
+// its window would be less than fills the link. What is below 64 KiB counts as that. A
+// flow's queue holds four times as much, all of the link's eight times.
 func (l *Link) SetBurst(bytes int) {
 	l.s.mu.lock()
 	l.burst = bytes

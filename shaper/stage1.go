@@ -33,9 +33,11 @@ const (
 	// TCP without marks doubles its window in a time in which the link carries
 	// one, so a flow's queue must hold the growth of a markAfter and a round
 	// trip; twice that of a WAN is on the safe side. A link's hold all flows'. At
-	// least they hold so many times what may wait unmarked.
+	// least they hold so many times what may wait unmarked: of the burst of each of
+	// four peers all, of more peers' a part.
 	flowTime, flowBursts = int64(150 * time.Millisecond), 4
-	linkTime, linkBursts = int64(300 * time.Millisecond), 16
+	linkTime, linkBursts = int64(300 * time.Millisecond), 8
+	linkLeast            = 1 << 20
 
 	// share is what a flow may always queue, bytes, even when others fill the
 	// link's limit.
@@ -143,7 +145,7 @@ func (l *Link) markBytes() int { return max(markBytes, l.burst) }
 
 // holds is how much stage 1 holds of a flow, and of a link, at most.
 func (m *model) holds(l *Link) (ofFlow, ofLink int) {
-	ofFlow, ofLink = flowBursts*l.markBytes(), linkBursts*l.markBytes()
+	ofFlow, ofLink = flowBursts*l.markBytes(), max(linkBursts*l.markBytes(), linkLeast)
 	if m.limit(l) == 0 {
 		return ofFlow, ofLink
 	}

@@ -17,6 +17,10 @@
 //	addresses                         with the CIDR's length, without the kernel's prefix route
 //	CIDR dev <tun> proto 77           features ecn, src our own
 //
+// Later come and go routes to single peers, where a path carries less than the
+// TUN's MTU (SetPeerMTU) or TCP may begin with more than the kernel's ten
+// segments (SetPeerWindow). They hang on the TUN and go with it.
+//
 // No sysctl that outlives the TUN is touched. Names, resolvers and paths are
 // not its business; neither is what flows through the TUN.
 package tun

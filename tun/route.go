@@ -201,8 +201,9 @@ func (h *Host) SetPeerMTU(addrs []netip.Addr, mtu int) error {
 
 // SetPeerWindow tells the kernel how many segments to these virtual addresses a TCP
 // connection may have under way at first, and again after a pause of more than a
-// time-out (RFC 5681 §4.1, RFC 6928); 0: its own ten. Connections that there are heed
-// it too. It uses the routes of SetPeerMTU.
+// time-out (RFC 5681 §4.1, RFC 6928); 0: its own ten. A connection that there is goes by
+// it after its next pause, if it had as much under way before, and a new one has no more
+// than the other end's first 64 KiB. It uses the routes of SetPeerMTU.
 func (h *Host) SetPeerWindow(addrs []netip.Addr, segments int) error {
 	if segments < 0 {
 		return fmt.Errorf("tun: a window of %d segments", segments)
@@ -252,10 +253,10 @@ func (h *Host) setPeer(a netip.Addr, w way) error {
 			return nil
 		}
 		r.Features = 0
-		delete(h.ways, a)
-		if err := netlink.RouteDel(r); !errors.Is(err, unix.ESRCH) {
+		if err := netlink.RouteDel(r); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
+		delete(h.ways, a)
 		return nil
 	}
 	return errors.New("this is no address of the overlay")

@@ -37,7 +37,7 @@ func (userspace) Name() string { return "userspace" }
 // Device implements inside.
 func (u userspace) Device() tun.Device { return u.Stack }
 
-// SetPeerWindow implements inside: gVisor's TCP has no say in what it begins with.
+// SetPeerWindow implements inside; see startMesh.
 func (userspace) SetPeerWindow([]netip.Addr, int) error { return nil }
 
 // startInside brings up what the overlay's packets come from and go to.
@@ -122,8 +122,11 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 	}
 	if d.pacing != nil {
 		cfg.Pacer = d.pacing
+	}
+	if d.pacing != nil && !d.cfg.Userspace { // gVisor's TCP has no say in what it begins with
 		d.pacing.first.set = d.host.SetPeerWindow
 		cfg.PathRTT = d.pacing.first.path
+		d.group.Go(func() error { return d.pacing.first.run(ctx) })
 	}
 	m, err := mesh.New(cfg)
 	if err != nil {

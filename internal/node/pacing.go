@@ -62,7 +62,7 @@ func (d *daemon) startPacing() error {
 		return nil
 	}
 	p := &pacing{d: d, mode: mode, links: map[string]*pacedLink{}, live: map[string]lentRate{}}
-	p.first = &firstWindows{share: p.share, burst: p.burst, log: d.log, peers: map[peer.ID]*firstWindow{}}
+	p.first = newFirstWindows(p.share, p.burst, d.log)
 	var err error
 	if p.bell, err = newBell(p.kickReader); err != nil {
 		return err
@@ -217,8 +217,11 @@ func (p *pacing) changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.nodes = d.sharers() // looked up here, so that of two calls the later does not leave the older count
-	p.asked = d.asked(p.nodes)
-	asked := p.asked
+	asked := d.asked(p.nodes)
+	if asked.MATB != p.asked.MATB {
+		p.first.changed()
+	}
+	p.asked = asked
 	var set int64 // by an administrator, of all links
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked

@@ -138,5 +138,6 @@ func (p *pacing) setRate(site string, bits int64) error {
 	}
 	p.link(site, func(l *pacedLink) { l.set = bits })
 	p.changed()
+	p.first.changed()
 	return nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -24,8 +25,8 @@ const (
 	// has become after a round trip. Marked for that, of half a window each time, a
 	// connection ends with less than a link needs.
 	burstTrips = 2
-	// mostTrip bounds a round trip's bytes: the pacer holds up to eight of them for a
-	// peer and 32 for a site.
+	// mostTrip bounds a round trip's bytes, since the pacer holds eight of them, or more,
+	// for a peer, and 16 for a site.
 	mostTrip = 2 << 20
 )
 
@@ -36,22 +37,30 @@ const (
 // to grow its window anew in each of them, a round trip for every doubling; what is paced
 // need not, since a burst waits in the pacer, and no switch overflows. Where nothing is
 // paced the rule holds.
+//
+// Setting a route takes a while, so run does that, and others only say what has changed.
 type firstWindows struct {
 	share func(site string) int64      // of this node, bits per second; 0: it is not paced
 	burst func(site string, bytes int) // tells the pacer what it lets wait unmarked
 	set   func(addrs []netip.Addr, segments int) error
 	log   *slog.Logger
+	stir  chan struct{} // holds one while something may have changed
 
-	mu    sync.Mutex // guards what follows, and what has been set
-	peers map[peer.ID]*firstWindow
+	mu     sync.Mutex // guards peers
+	peers  map[peer.ID]*firstWindow
+	bursts map[string]int // that the pacer was told, bytes, by site; run's
 }
 
 // firstWindow is that towards one peer.
 type firstWindow struct {
 	node     peer.Node
-	rtt      time.Duration
-	segments int
-	burst    int // bytes
+	rtt      time.Duration // 0: there is no path any more
+	segments int           // as set
+}
+
+func newFirstWindows(share func(site string) int64, burst func(site string, bytes int), log *slog.Logger) *firstWindows {
+	return &firstWindows{share: share, burst: burst, log: log, stir: make(chan struct{}, 1),
+		peers: map[peer.ID]*firstWindow{}, bursts: map[string]int{}}
 }
 
 // windows is what TCP may begin with where a rate of bits per second is its share, in
@@ -69,48 +78,97 @@ func windows(rate int64, rtt time.Duration) (segments, burst int) {
 	return segments, int(burstTrips * trip)
 }
 
-// path takes the round trip to a peer; 0: none is known.
+// path takes the round trip to a peer; 0: there is none. It does not block.
 func (w *firstWindows) path(n peer.Node, rtt time.Duration) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	p := w.peers[n.ID]
 	if p == nil {
 		p = &firstWindow{}
 		w.peers[n.ID] = p
 	}
 	p.node, p.rtt = n, rtt
-	w.update(p)
-	if rtt == 0 {
-		delete(w.peers, n.ID)
-	}
+	w.mu.Unlock()
+	w.changed()
 }
 
-// changed is called when shares may have changed.
+// changed is called when shares may have changed. It does not block.
 func (w *firstWindows) changed() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.peers {
-		w.update(p)
+	select {
+	case w.stir <- struct{}{}:
+	default:
 	}
 }
 
-// update sets one peer's window if it is another now.
-func (w *firstWindows) update(p *firstWindow) {
-	n, burst := windows(w.share(p.node.Site), p.rtt)
-	if n == p.segments {
-		return
-	}
-	p.burst = burst
-	for _, o := range w.peers {
-		if o.node.Site == p.node.Site {
-			burst = max(burst, o.burst)
+// run sets windows until ctx ends, not more often than ten times a second.
+func (w *firstWindows) run(ctx context.Context) error {
+	const pause = 100 * time.Millisecond
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.stir:
+		}
+		w.update()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
 		}
 	}
-	w.burst(p.node.Site, burst)
-	if err := w.set(p.node.Addrs(), n); err != nil {
-		w.log.Warn("cannot set the route's first window", "node", p.node.Name, "segments", n, "err", err)
+}
+
+// update sets what is to be another now.
+func (w *firstWindows) update() {
+	w.mu.Lock()
+	peers := make(map[peer.ID]firstWindow, len(w.peers))
+	for id, p := range w.peers {
+		peers[id] = *p
 	}
-	p.segments = n
+	w.mu.Unlock()
+	shares, bursts := map[string]int64{}, map[string]int{}
+	for id, p := range peers {
+		site := p.node.Site
+		if _, known := shares[site]; !known {
+			shares[site] = w.share(site)
+		}
+		n, burst := windows(shares[site], p.rtt)
+		bursts[site] = max(bursts[site], burst)
+		if differs(n, p.segments) {
+			if err := w.set(p.node.Addrs(), n); err != nil {
+				w.log.Warn("cannot set the route's first window", "node", p.node.Name, "segments", n, "err", err)
+				continue // until the next change
+			}
+			p.segments = n
+		}
+		w.done(id, p.segments)
+	}
+	for site := range w.bursts {
+		if _, left := bursts[site]; !left {
+			bursts[site] = 0 // there is no peer any more
+		}
+	}
+	for site, burst := range bursts {
+		if differs(burst, w.bursts[site]) {
+			w.burst(site, burst)
+			w.bursts[site] = burst
+		}
+	}
+}
+
+// done notes what has been set, and forgets a peer to which there is no path.
+func (w *firstWindows) done(id peer.ID, segments int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.peers[id]
+	p.segments = segments
+	if p.rtt == 0 && segments == 0 {
+		delete(w.peers, id)
+	}
+}
+
+// differs reports whether a value is another one by more than a quarter, or is 0 instead.
+func differs(now, was int) bool {
+	return (now == 0) != (was == 0) || 4*max(now-was, was-now) > was
 }
 
 // burst sets what may wait unmarked of each peer of a site.
@@ -118,12 +176,23 @@ func (p *pacing) burst(site string, bytes int) {
 	p.link(site, func(*pacedLink) {}).SetBurst(bytes)
 }
 
-// share is this node's equal share of the link to another site, bits per second; 0 where
-// nothing is paced. What others leave comes on top, and may be gone in an instant.
+// share is what this node may count on of the link to another site, bits per second: its
+// equal share, or what it has been told if that is less; 0 where nothing is paced. What
+// others leave comes on top, and may be gone in an instant.
 func (p *pacing) share(site string) int64 {
 	own := p.d.id.self.Site
 	if site == own {
 		return 0
 	}
-	return stake{whole: p.d.limits.between(own, site), nodes: p.d.sharers()}.fair()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := stake{whole: p.d.limits.between(own, site), nodes: p.nodes, asked: p.asked}
+	if l := p.links[site]; l != nil {
+		s.set = l.set
+	}
+	r, _ := s.rate()
+	if fair := s.fair(); fair > 0 {
+		return min(r, fair)
+	}
+	return r
 }

@@ -34,48 +34,57 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestFirstWindows: windows follow shares and round trips, are set once each, and go
-// with the path.
+// TestFirstWindows: windows follow shares and round trips where those change by much, are
+// set once each, again after a failure, and go with the path.
 func TestFirstWindows(t *testing.T) {
-	shares, fail := map[string]int64{}, false
+	shares, bursts := map[string]int64{}, map[string]int{}
 	var set []string
-	bursts := map[string]int{}
-	w := &firstWindows{burst: func(site string, bytes int) { bursts[site] = bytes }, share: func(site string) int64 { return shares[site] }, log: slog.New(slog.DiscardHandler), peers: map[peer.ID]*firstWindow{},
-		set: func(addrs []netip.Addr, n int) error {
-			set = append(set, fmt.Sprint(addrs[0], " ", n))
-			if fail {
-				return errors.New("no")
-			}
-			return nil
-		}}
+	fail := false
+	w := newFirstWindows(func(site string) int64 { return shares[site] }, func(site string, bytes int) { bursts[site] = bytes }, slog.New(slog.DiscardHandler))
+	w.set = func(addrs []netip.Addr, n int) error {
+		set = append(set, fmt.Sprint(addrs[0], " ", n))
+		if fail {
+			return errors.New("no")
+		}
+		return nil
+	}
+	const ms = time.Millisecond
 	b1, b2, c1 := other("b1", "beta", 1).Node, other("b2", "beta", 3).Node, other("c1", "gamma", 2).Node
-	w.path(b1, 20*time.Millisecond)
-	w.path(c1, 20*time.Millisecond)
-	shares["beta"] = 25 * mbit
-	w.changed()
-	w.changed()
-	w.path(b1, 40*time.Millisecond)
-	shares["beta"] = 50 * mbit
-	fail = true
-	w.changed()
-	w.changed() // not again
-	fail = false
-	if bursts["beta"] != 625_000 {
-		t.Errorf("of each peer %d bytes may wait unmarked, want 625000", bursts["beta"])
+	one, two := b1.Addrs()[0].String(), b2.Addrs()[0].String()
+	path := func(n peer.Node, rtt time.Duration) func() { return func() { w.path(n, rtt) } }
+	share := func(bits int64) func() { return func() { shares["beta"] = bits } }
+	for _, step := range []struct {
+		name  string
+		do    func()
+		set   []string
+		burst int // of beta, afterwards
+	}{
+		{"two paths, nothing is paced", func() { w.path(b1, 20*ms); w.path(c1, 20*ms) }, nil, 0},
+		{"a share", share(25 * mbit), []string{one + " 75"}, 187_500},
+		{"the same", func() {}, nil, 187_500},
+		{"hardly more", share(30 * mbit), nil, 187_500},
+		{"a longer way", path(b1, 40*ms), []string{one + " 151"}, 375_000},
+		{"more, and it fails", func() { shares["beta"], fail = 50*mbit, true }, []string{one + " 253"}, 625_000},
+		{"once more", func() { fail = false }, []string{one + " 253"}, 625_000},
+		{"a nearer one", path(b2, 10*ms), []string{two + " 101"}, 625_000},
+		{"the farther one goes", path(b1, 0), []string{one + " 0"}, 250_000},
+		{"both are gone", path(b2, 0), []string{two + " 0"}, 0},
+		{"one is back", path(b1, 20*ms), []string{one + " 151"}, 375_000},
+		{"no limit any more", share(0), []string{one + " 0"}, 0},
+		{"gone and back at once", func() { w.path(b1, 0); w.path(b1, 20*ms); shares["beta"] = 50 * mbit }, []string{one + " 151"}, 375_000},
+	} {
+		set = nil
+		step.do()
+		w.update()
+		if !slices.Equal(set, step.set) || bursts["beta"] != step.burst {
+			t.Errorf("%s: set %q, and %d bytes may wait unmarked; want %q, %d", step.name, set, bursts["beta"], step.set, step.burst)
+		}
 	}
-	w.path(b2, 10*time.Millisecond)
 	w.path(b1, 0)
-	if bursts["beta"] != 250_000 {
-		t.Errorf("without the farther peer %d bytes may wait unmarked, want 250000", bursts["beta"])
-	}
-	w.path(b2, 0)
-	w.changed()
-	w.path(b1, 20*time.Millisecond)
-	shares["beta"] = 0
-	w.changed()
-	a, b := b1.Addrs()[0].String(), b2.Addrs()[0].String()
-	if want := []string{a + " 75", a + " 126", a + " 253", b + " 101", a + " 0", b + " 0", a + " 151", a + " 0"}; !slices.Equal(set, want) {
-		t.Errorf("set %q, want %q", set, want)
+	w.path(c1, 0)
+	w.update()
+	if len(w.peers) != 0 {
+		t.Errorf("%d peers are kept without a path", len(w.peers))
 	}
 }
 
@@ -89,15 +98,26 @@ func TestShare(t *testing.T) {
 		got = append(got, n)
 		return nil
 	}
-	d.pacing.first.path(b1.Node, 20*time.Millisecond)
-	d.pacing.first.path(a2.Node, 20*time.Millisecond)
-	d.limits.take(said(1, 50*mbit, 0, 0))
-	d.pacing.lent("beta", lentRate{bits: 50 * mbit})
-	d.limits.take(said(2, 100*mbit, 0, 0))
-	d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)})
-	d.pacing.membersChanged()
-	d.limits.take(said(3, 0, 0, 0))
-	if want := []int{75, 151, 101, 0}; !slices.Equal(got, want) {
+	w := d.pacing.first
+	w.path(b1.Node, 20*time.Millisecond)
+	w.path(a2.Node, 20*time.Millisecond)
+	now := func(change func()) {
+		change()
+		select {
+		case <-w.stir:
+			w.update()
+		default:
+		}
+	}
+	now(func() { d.limits.take(said(1, 50*mbit, 0, 0)) })
+	now(func() { d.pacing.lent("beta", lentRate{bits: 50 * mbit}) })
+	now(func() { d.limits.take(said(2, 100*mbit, 0, 0)) })
+	now(func() { d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)}); d.pacing.membersChanged() })
+	now(func() { must(0, d.pacing.setRate("beta", 10*mbit))(t) })
+	now(func() { must(0, d.pacing.setRate("beta", 0))(t) })
+	now(func() { d.limits.take(said(3, 0, 0, 0)) })
+	now(func() { must(0, d.pacing.setRate("beta", 20*mbit))(t) })
+	if want := []int{75, 151, 101, 30, 101, 0, 60}; !slices.Equal(got, want) {
 		t.Errorf("windows %v, want %v", got, want)
 	}
 }
