@@ -106,7 +106,7 @@ func allgatherSites(b *builder) {
 	}
 	p := c.pos[b.me]
 	b.copy(all[b.me], b.within(v.base, v.at[p], v.at[p+1]))
-	n := segments(v.at[b.size] * b.a.Elem)
+	n := segments(b.t, v.largest()*b.a.Elem)
 	waiting := b.startSites(&c, v, n)
 	b.allgather(c.team, v.blocks(c.site))
 	for g := range n {

@@ -14,7 +14,7 @@ func allreduceShared(b *builder) {
 	rs, _ := c.runs(b.a.Commutes)
 	members := c.members(b.a.Commutes, rs)
 	in := b.input()
-	n := segments(b.a.bytes())
+	n := segments(b.t, b.a.bytes())
 	xs := make([]exchange, n)
 	alls := make([][]Ref, n)
 	for g := range n {

@@ -41,7 +41,11 @@ func alltoallvs() []algorithm {
 	}
 }
 
+// largestSite is the number of ranks of the site that has most.
 func largestSite(t *Topo) int {
+	if t.Site == nil {
+		return t.Size
+	}
 	n, most := map[int32]int{}, 0
 	for _, s := range t.Site {
 		n[s]++

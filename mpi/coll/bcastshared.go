@@ -11,7 +11,7 @@ package coll
 func bcastShared(b *builder) {
 	c := newCrew(b)
 	root, at := c.siteOf(b.a.Root)
-	n := segments(b.a.bytes())
+	n := segments(b.t, b.a.bytes())
 	if root == c.site {
 		c.full = at
 		b.bcastHome(&c, n)

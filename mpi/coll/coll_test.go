@@ -172,9 +172,9 @@ func TestLarge(t *testing.T) {
 				count := 19 // enough for rings
 				switch c {
 				case OpBcast, OpReduce, OpAllreduce:
-					count = 2*segmentBytes/elem + 37
+					count = 2*n*segmentPart/elem + 37
 				case OpAllgather, OpAllgatherv:
-					count = 2*segmentBytes/elem/n + 37
+					count = 2*segmentPart/elem + 37
 				}
 				all := shapes(n)
 				picked := []shape{all[4+rng.IntN(len(all)-4)]} // several sites

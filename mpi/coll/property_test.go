@@ -46,7 +46,7 @@ func randomArgs(c Collective, n int, rng *rand.Rand) Args {
 	}
 	switch k := rng.IntN(32); {
 	case k == 0 && n <= 6: // several segments
-		if a.Elem, a.Count = 16<<10, 2*segmentBytes>>14+rng.IntN(8); c != OpBcast && c != OpReduce && c != OpAllreduce {
+		if a.Elem, a.Count = 16<<10, 2*n*segmentPart>>14+rng.IntN(8); c != OpBcast && c != OpReduce && c != OpAllreduce {
 			a.Count /= n
 		}
 	case k < 4 && n <= 12: // messages large enough for rings

@@ -13,7 +13,7 @@ func reduceShared(b *builder) {
 	rs, _ := c.runs(b.a.Commutes)
 	members := c.members(b.a.Commutes, rs)
 	in, dst := b.atRoot()
-	n := segments(b.a.bytes())
+	n := segments(b.t, b.a.bytes())
 	xs := make([]exchange, n)
 	alls := make([][]Ref, n)
 	for g := range n {

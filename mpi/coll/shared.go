@@ -13,19 +13,23 @@ const (
 	// sharedPart is the least that is worth a message of its own between sites.
 	sharedPart = 1 << 10
 
-	// segmentBytes and maxSegments say into how many segments a buffer is cut so
-	// that work inside sites overlaps the lines between them: what does not
-	// overlap is the first segment's work before and the last one's work after.
-	segmentBytes = 512 << 10
-	maxSegments  = 8
+	// segmentPart and maxSegments say into how many segments a buffer is cut so that
+	// work inside sites overlaps the lines between them: what does not overlap is the
+	// first segment's work before and the last one's work after. A rank's part of a
+	// segment is so large at least that its messages' handling costs less.
+	segmentPart = 32 << 10
+	maxSegments = 8
 )
 
 func bestShared(t *Topo, a *Args) bool {
 	return manySites(t) && a.bytes() >= sharedBytes && a.bytes() >= t.Size*sharedPart
 }
 
-// segments is the number of segments for so many bytes.
-func segments(bytes int) int { return min(maxSegments, max(1, bytes/segmentBytes)) }
+// segments is the number of segments for so many bytes, which the ranks of a site have
+// parts of.
+func segments(t *Topo, bytes int) int {
+	return min(maxSegments, max(1, bytes/(largestSite(t)*segmentPart)))
+}
 
 // crew is what a rank knows of sites in the algorithms that share the step
 // between them.

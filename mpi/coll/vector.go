@@ -43,6 +43,16 @@ func emptyVector(b *builder, c *crew) *vector {
 func (v *vector) site(s int) (lo, hi int)  { return v.at[v.c.sites[s]], v.at[v.c.sites[s+1]] }
 func (v *vector) block(p int) (lo, hi int) { return v.at[p], v.at[p+1] }
 
+// largest is the number of elements of the site that has most.
+func (v *vector) largest() int {
+	most := 0
+	for s := range v.c.nsites() {
+		lo, hi := v.site(s)
+		most = max(most, hi-lo)
+	}
+	return most
+}
+
 // toOwners starts sending results, which cover elements [lo, hi), to the ranks of a
 // site whose blocks they are.
 func (v *vector) toOwners(ranks []int, s int, results []Ref, lo, hi int) {

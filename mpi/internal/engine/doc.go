@@ -15,10 +15,9 @@
 // program computes.
 //
 // The driver spins, then yields, then sleeps until a doorbell rings: a channel
-// if all peers are in this process, otherwise an eventfd under epoll. For the first
-// millisecond of that sleep Go's scheduler is not told, unless other goroutines are
-// there to be run. Where processes share a processor (Crowd) it yields
-// at once, but for a moment after something has come; see hope.
+// if all peers are in this process, otherwise an eventfd under epoll (sleeper). Where
+// processes share a processor (Crowd) it yields at once, but for a moment after
+// something has come; see hope.
 //
 // # Protocol
 //

@@ -112,20 +112,21 @@ type poller interface {
 
 // role is about who drives.
 type role struct {
-	driver      *waiter
-	parked      *waiter // a list
-	waiters     *waiter // a list of unused ones
-	probing     []*waiter
-	helper      waiter
-	helperCall  chan struct{} // size 1: a call is a call
-	helperRests bool          // it will not look by itself
-	turns       uint64        // counts drivers
-	asleep      *atomic.Uint32
-	bell        bell
-	spins       int           // polls in vain before yielding
-	yields      int           // and before sleeping
-	stays       time.Duration // while others may read its memory it goes on yielding for so long
-	hope        hope
+	driver       *waiter
+	parked       *waiter // a list
+	waiters      *waiter // a list of unused ones
+	probing      []*waiter
+	helper       waiter
+	helperCall   chan struct{} // size 1: a call is a call
+	helperRests  bool          // it will not look by itself
+	helperWanted bool          // it is to drive as soon as it looks, if nobody does
+	turns        uint64        // counts drivers
+	asleep       *atomic.Uint32
+	bell         bell
+	spins        int           // polls in vain before yielding
+	yields       int           // and before sleeping
+	stays        time.Duration // while others may read its memory it goes on yielding for so long
+	hope         hope
 }
 
 // lifetime is about the beginning and the end.

@@ -32,7 +32,6 @@ func (e *Engine) Group(sites []int, links int) error {
 		return err
 	}
 	e.trunk = n
-	e.carry()
 	e.admitAt(n)
 	return nil
 }

@@ -4,11 +4,12 @@ import "time"
 
 // The helper drives an engine that nobody polls. While the program communicates
 // it only looks now and then whether anybody has; when nobody has for a tick it
-// takes the role, sleeping at the doorbell, until somebody waits again. When
-// somebody waits for long it stops looking, until called.
+// takes the role, sleeping at the doorbell, until somebody waits again. While
+// somebody waits for longer it does not look, until called: a message from another
+// site takes several ticks, each of which would wake a thread.
 const (
 	helperTick = 2 * time.Millisecond
-	helperRest = 50 // ticks of one driver after which it rests
+	helperRest = 2 // ticks of one driver after which it rests
 )
 
 // help is the helper goroutine; it ends when the engine stops.
@@ -17,7 +18,7 @@ func (e *Engine) help() {
 	timer := time.NewTimer(helperTick)
 	defer timer.Stop()
 	var last uint64
-	quiet, called := 0, false
+	quiet := 0
 	for {
 		e.gate.lock()
 		if e.stopped {
@@ -25,7 +26,7 @@ func (e *Engine) help() {
 			return
 		}
 		switch {
-		case e.driver == nil && (called || e.turns == last):
+		case e.driver == nil && (e.helperWanted || e.turns == last):
 			e.driver = &e.helper
 			e.drive(&e.helper)
 			if e.driver == &e.helper {
@@ -38,33 +39,25 @@ func (e *Engine) help() {
 			quiet = 0
 		}
 		last = e.turns
-		rest := e.driver != nil && quiet >= helperRest
-		e.helperRests = rest
+		e.helperWanted = false
+		e.helperRests = e.driver != nil && quiet >= helperRest
+		rest := e.helperRests
 		e.gate.unlock()
-		if called = e.idle(timer, rest); called {
-			quiet = 0
-		}
+		e.idle(timer, rest)
 	}
 }
 
-// idle waits for a tick or, resting, for a call only.
-func (e *Engine) idle(timer *time.Timer, rest bool) (called bool) {
-	if rest {
-		select {
-		case <-e.helperCall:
-			return true
-		case <-e.ctx.Done():
-			return false
-		}
+// idle waits for a call or, unless it is to rest, for a tick.
+func (e *Engine) idle(timer *time.Timer, rest bool) {
+	var tick <-chan time.Time
+	if !rest {
+		timer.Reset(helperTick)
+		tick = timer.C
 	}
-	timer.Reset(helperTick)
 	select {
 	case <-e.helperCall:
-		return true
-	case <-timer.C:
-		return false
+	case <-tick:
 	case <-e.ctx.Done():
-		return false
 	}
 }
 

@@ -26,8 +26,6 @@ func (e *Engine) equipSystem() error {
 	return nil
 }
 
-func (e *Engine) carry() {}
-
 // Crowd changes nothing here.
 func (e *Engine) Crowd(bool, int) {}
 

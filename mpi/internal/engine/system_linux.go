@@ -24,14 +24,13 @@ type system struct {
 // The system calls made while messages are awaited are raw: the Go scheduler is
 // not told of them, which costs more than they do. None of them blocks.
 type epoll struct {
-	fd, helper     int
+	driver, helper sleeper
 	bell, kickBell int // eventfds
 	sinks          []sink
 	sockets        []*tcpWire
 	turn           uint
 	yields         atomic.Uint32
-	others         int  // of the job on this host, as far as the engine was told
-	carried        bool // goroutines carry messages: there are groups, or a network in this process
+	others         int // of the job on this host, as far as the engine was told
 	events         [64]unix.EpollEvent
 
 	mu     sync.RWMutex // held for reading while a descriptor is in use without the engine held
@@ -46,28 +45,18 @@ type sink interface {
 
 // equipSystem makes the doorbell of an engine that is not of a Hub.
 func (e *Engine) equipSystem() error {
-	b := &epoll{fd: -1, helper: -1, bell: -1, kickBell: -1}
+	b := &epoll{bell: -1, kickBell: -1}
 	if err := b.open(); err != nil {
 		b.closeAll()
 		return err
 	}
 	e.closers = append(e.closers, b.close)
 	e.poll, e.bell, e.ready = b, b, b
-	if e.cfg.Dial != nil || e.cfg.Listen != nil {
-		e.carry()
-	}
 	e.spins, e.yields, e.stays = localSpins, manyYields, yieldTime
 	if runtime.NumCPU() == 1 {
 		e.spins = 0
 	}
 	return e.equipLocal()
-}
-
-// carry says that goroutines carry messages of this process.
-func (e *Engine) carry() {
-	if e.poll != nil {
-		e.poll.carried = true
-	}
 }
 
 // Crowd tells the engine, before Start, whether this process shares its processors
@@ -107,8 +96,8 @@ const (
 )
 
 func (b *epoll) open() (err error) {
-	for _, fd := range []*int{&b.fd, &b.helper} {
-		if *fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	for _, s := range []*sleeper{&b.driver, &b.helper} {
+		if err = s.open(); err != nil {
 			return err
 		}
 	}
@@ -117,7 +106,7 @@ func (b *epoll) open() (err error) {
 			return err
 		}
 	}
-	for _, in := range [][2]int{{b.fd, b.bell}, {b.helper, b.kickBell}, {b.helper, b.fd}} {
+	for _, in := range [][2]int{{b.driver.fd, b.bell}, {b.helper.fd, b.kickBell}, {b.helper.fd, b.driver.fd}} {
 		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(in[1])}
 		if err := unix.EpollCtl(in[0], unix.EPOLL_CTL_ADD, in[1], &ev); err != nil {
 			return err
@@ -143,7 +132,9 @@ func (b *epoll) close() {
 }
 
 func (b *epoll) closeAll() {
-	for _, fd := range []int{b.fd, b.helper, b.bell, b.kickBell} {
+	b.driver.close()
+	b.helper.close()
+	for _, fd := range []int{b.bell, b.kickBell} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -185,40 +176,13 @@ func (b *epoll) wait(helper bool) {
 	if b.closed {
 		return
 	}
-	var ev [2]unix.EpollEvent
-	fd := b.fd
 	if helper {
-		fd = b.helper
-	}
-	if helper || b.carried || !b.doze(&ev[0]) {
-		_, _ = unix.EpollWait(fd, ev[:], -1) // interrupted is as good as rung
+		b.helper.sleep()
+		drainEvent(b.kickBell)
+	} else {
+		b.driver.sleep()
 	}
 	drainEvent(b.bell)
-	if helper {
-		drainEvent(b.kickBell)
-	}
-}
-
-// How long the driver sleeps at first without Go's scheduler being told. If it is
-// told, its monitor wakes, looks every 20 µs for a millisecond, takes the processor
-// away and gives it back: a few switches between threads for each message of a LAN.
-// What that costs is that other goroutines, where Go has this processor only, may begin
-// so much later. There are none now, or there would have been something to run before;
-// and where goroutines carry messages, nobody dozes.
-const (
-	dozeTime = 1                     // ms
-	idleTime = 20 * time.Microsecond // what Gosched takes at most where nothing else is to be run
-)
-
-// doze waits for something, for a while, and reports whether it has come.
-func (b *epoll) doze(ev *unix.EpollEvent) bool {
-	began := time.Now()
-	runtime.Gosched()
-	if time.Since(began) > idleTime {
-		return false
-	}
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(ev)), 1, dozeTime, 0, 0)
-	return n > 0 || errno != 0
 }
 
 // yield lets other processes run, and now and then other goroutines of this one:
@@ -269,7 +233,7 @@ func (b *epoll) pollEach(e *Engine) bool {
 
 // pollReady asks which descriptors something has happened to.
 func (b *epoll) pollReady(e *Engine) bool {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), 0, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.driver.fd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), 0, 0, 0)
 	if errno != 0 {
 		return false
 	}
@@ -288,7 +252,7 @@ func (b *epoll) pollReady(e *Engine) bool {
 // add has a sink told about its descriptor.
 func (b *epoll) add(fd int, events uint32, s sink) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	if err := unix.EpollCtl(b.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+	if err := unix.EpollCtl(b.driver.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
 	}
 	if fd >= len(b.sinks) {
@@ -301,14 +265,14 @@ func (b *epoll) add(fd int, events uint32, s sink) error {
 // change has a sink told of other events.
 func (b *epoll) change(fd int, events uint32) {
 	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	_ = unix.EpollCtl(b.fd, unix.EPOLL_CTL_MOD, fd, &ev)
+	_ = unix.EpollCtl(b.driver.fd, unix.EPOLL_CTL_MOD, fd, &ev)
 }
 
 // remove forgets a descriptor, which is about to be closed.
 func (b *epoll) remove(fd int) {
 	if fd < len(b.sinks) && b.sinks[fd] != nil {
 		b.sinks[fd] = nil
-		_ = unix.EpollCtl(b.fd, unix.EPOLL_CTL_DEL, fd, nil)
+		_ = unix.EpollCtl(b.driver.fd, unix.EPOLL_CTL_DEL, fd, nil)
 	}
 }
 

@@ -125,7 +125,8 @@ func (e *Engine) Done(id ID) <-chan struct{} {
 		r.ended = make(chan struct{})
 	}
 	if e.driver == nil {
-		e.callHelper() // the caller will not drive
+		e.helperWanted = true // the caller will not drive
+		e.callHelper()
 	}
 	return r.ended
 }

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+// TestOneProcessor: while a process sleeps for a message, its timers and its other
+// goroutines go on, on its only processor. They send the message here.
+func TestOneProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			es := kind.make(t, 2)
+			for i := range int32(20) {
+				time.AfterFunc(time.Duration(i)*time.Millisecond, func() { send(t, es[1], 0, i, []byte{byte(i)}) })
+				if got, _ := recv(t, es[0], 1, i, 1); got[0] != byte(i) {
+					t.Errorf("message %d is %d", i, got[0])
+				}
+			}
+		})
+	}
+}
+
+// TestSleep: a doorbell ends a sleep, of the driver also before it has begun; that of
+// the driver wakes the helper too, but not the other way round. Sleeping allocates
+// nothing and leaves the only processor to others.
+func TestSleep(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	b := &epoll{bell: -1, kickBell: -1}
+	if err := b.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	awake := make(chan string, 2)
+	sleep := func(name string, helper bool) { go func() { b.wait(helper); awake <- name }() }
+	sleep("driver", false)
+	sleep("helper", true)
+	time.Sleep(10 * time.Millisecond) // or they find the bell rung, which is right as well
+	b.kick()
+	if got := <-awake; got != "helper" {
+		t.Fatalf("the helper's doorbell woke the %s", got)
+	}
+	select {
+	case got := <-awake:
+		t.Fatalf("the helper's doorbell woke the %s as well", got)
+	case <-time.After(10 * time.Millisecond):
+	}
+	b.ring()
+	if got := <-awake; got != "driver" {
+		t.Fatalf("the driver's doorbell woke the %s", got)
+	}
+	sleep("helper", true)
+	b.ring()
+	if got := <-awake; got != "helper" {
+		t.Fatalf("the driver's doorbell woke the %s", got)
+	}
+	if n := testing.AllocsPerRun(100, func() { b.ring(); b.wait(false) }); n != 0 {
+		t.Errorf("a sleep allocates %v times", n)
+	}
+}
