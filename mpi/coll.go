@@ -33,6 +33,7 @@ func (c *Comm) do(op string, prepare prepared) error {
 	if err := r.wait(); err != nil {
 		return c.wrap(op, -1, err)
 	}
+	c.idle.Store(r.cleared())
 	return nil
 }
 
@@ -77,7 +78,7 @@ func (c *Comm) set(op string, prepare prepared) (*Persistent, error) {
 			return Request{}, err
 		}
 		starts++
-		r.o = c.everybody(startTag(nth, starts))
+		r.of(c.everybody(startTag(nth, starts)))
 		return c.launch(op, r)
 	}}, nil
 }
@@ -90,7 +91,7 @@ func (c *Comm) prepare(op string, prepare prepared) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.o = c.everybody(c.nextTag())
+	r.of(c.everybody(c.nextTag()))
 	return r, nil
 }
 

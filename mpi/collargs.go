@@ -35,7 +35,11 @@ func (l Layout) check(op, what string, n, elements int) error {
 // scheduled makes the run of an operation on buffers that have been looked at.
 func (c *Comm) scheduled(k coll.Collective, a coll.Args, send, recv vec) *run {
 	a.Elem = max(send.size(), recv.size())
-	r := &run{sched: c.schedules.Get(k, a), swap: swapper(send, recv)}
+	r := c.idle.Swap(nil)
+	if r == nil {
+		r = new(run)
+	}
+	r.sched, r.swap = c.schedules.Get(k, a), swapper(send, recv)
 	r.bufs[coll.Send], r.bufs[coll.Recv] = send.b, recv.b
 	if c.w.profile != nil {
 		r.demand = demand{programs, k, c.rank, a}

@@ -50,10 +50,11 @@ type comm struct {
 
 	attrs      attrs
 	schedules  *coll.Cache
-	sequence   atomic.Uint32 // of collective operations begun
-	lasting    atomic.Uint32 // persistent ones set up
-	recoveries atomic.Uint32 // of those that go on after failures
-	running    atomic.Int32  // collective operations under way
+	sequence   atomic.Uint32       // of collective operations begun
+	lasting    atomic.Uint32       // persistent ones set up
+	recoveries atomic.Uint32       // of those that go on after failures
+	running    atomic.Int32        // collective operations under way
+	idle       atomic.Pointer[run] // of an operation that has ended, for the next one
 	freed      atomic.Bool
 	revoked    atomic.Bool
 

@@ -26,8 +26,8 @@ import (
 func (c *comm) making() *circle {
 	o := c.everybody(c.nextTag())
 	o.ctx = c.base + ctxInternal
-	o.whole, o.of = o, c
-	return o
+	o.whole, o.of = &o, c
+	return &o
 }
 
 // side is the caller's side in the making of a communicator.

@@ -15,6 +15,7 @@ import (
 // starts one after another as messages end, whoever drives it.
 type run struct {
 	o      *circle
+	all    circle // what o is of an operation of a communicator's
 	sched  *coll.Schedule
 	bufs   [3][]byte // coll.Send, coll.Recv, coll.Tmp
 	tmp    *[]byte   // what bufs[coll.Tmp] came from
@@ -36,14 +37,30 @@ type run struct {
 	ended    bool
 	next     *run // of the operations under way
 	prev     *run
-	step     func(*engine.Op, engine.Status, error) // r.stepped of the round at hand, made once
+	step     func(*engine.Op, engine.Status, error) // r.stepped, made once
 	mark     mark                                   // of which the pacer is told
 	demand   demand                                 // for a profile
 }
 
+// of says whose operation it is.
+func (r *run) of(all circle) {
+	r.all = all
+	r.o = &r.all
+}
+
+// cleared returns a run that has ended well, whose request has been waited for: neither
+// the engine nor anybody else has it any more, so that it may be another operation.
+func (r *run) cleared() *run {
+	*r = run{step: r.step}
+	return r
+}
+
 // begin starts the schedule and returns the request that ends with it.
 func (r *run) begin() engine.ID {
-	r.step, r.messages = r.stepped, r.few[:0]
+	if r.step == nil {
+		r.step = r.stepped
+	}
+	r.messages = r.few[:0]
 	if r.sched.Tmp > 0 {
 		r.tmp = r.o.w.tmp(r.sched.Tmp)
 		r.bufs[coll.Tmp] = *r.tmp
