@@ -3,6 +3,7 @@ package coll
 func allgathers() []algorithm {
 	return []algorithm{
 		{name: "direct", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: allgatherDirect},
+		{name: "levels", best: bestLevels, build: allgatherLevels},
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: allgatherSites},
 		{name: "ring", best: func(t *Topo, a *Args) bool { return t.Size > 2 && a.bytes() >= ringBlock }, build: allgatherRing},
 		{name: "recursive_doubling", applies: func(t *Topo, _ *Args) bool { return t.Size&(t.Size-1) == 0 }, build: allgatherDoubling},
@@ -10,9 +11,13 @@ func allgathers() []algorithm {
 	}
 }
 
+// bestLevels: between sites, for little in all.
+func bestLevels(t *Topo, a *Args) bool { return manySites(t) && total(t, a)*a.Elem <= smallBytes }
+
 func allgathervs() []algorithm {
 	return []algorithm{
 		{name: "direct", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: allgatherDirect},
+		{name: "levels", best: bestLevels, build: allgatherLevels},
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: allgatherSites},
 		{name: "bruck", best: func(t *Topo, a *Args) bool { return total(t, a)*a.Elem < t.Size*ringBlock }, build: allgathervBruck},
 		{name: "ring", build: allgatherRing},
@@ -96,31 +101,53 @@ func allgathervBruck(b *builder) {
 // n-1 rounds for its own and as many for each segment. Source: MagPIe, GridMPI.
 func allgatherSites(b *builder) {
 	c := newCrew(b)
-	all := b.gathered()
-	v := emptyVector(b, &c)
-	direct := c.identity() && b.packed()
-	if direct {
-		v.base = Ref{Recv, 0, v.at[b.size] * b.a.Elem}
-	} else {
-		v.base = b.alloc(v.at[b.size] * b.a.Elem)
-	}
-	p := c.pos[b.me]
-	b.copy(all[b.me], b.within(v.base, v.at[p], v.at[p+1]))
+	g := newGathering(b, &c)
+	v := g.vector
 	n := segments(b.t, v.largest()*b.a.Elem)
 	waiting := b.startSites(&c, v, n)
 	b.allgather(c.team, v.blocks(c.site))
-	for g := range n {
-		b.await(waiting[g]...)
+	for s := range n {
+		b.await(waiting[s]...)
 		b.next()
 		var parts [][]Ref
-		c.others(func(s int, _ []int) { parts = append(parts, v.slices(s, len(c.ranks), n, g)) })
+		c.others(func(o int, _ []int) { parts = append(parts, v.slices(o, len(c.ranks), n, s)) })
 		b.allgather(c.team, parts...)
 	}
-	if !direct {
-		for p, r := range c.order {
-			if r != b.me {
-				b.copy(b.within(v.base, v.at[p], v.at[p+1]), all[r])
-			}
+	g.handOut()
+}
+
+// gathering is what ranks gather, in the order of a layout: in Recv where that is its
+// order, otherwise in scratch.
+type gathering struct {
+	*vector
+	all    []Ref // where blocks belong, by rank
+	direct bool
+}
+
+// newGathering has this rank's own block in its place.
+func newGathering(b *builder, c *crew) gathering {
+	g := gathering{vector: emptyVector(b, c), all: b.gathered(), direct: c.identity() && b.packed()}
+	if g.direct {
+		g.base = Ref{Recv, 0, g.at[b.size] * b.a.Elem}
+	} else {
+		g.base = b.alloc(g.at[b.size] * b.a.Elem)
+	}
+	p := c.pos[b.me]
+	b.copy(g.all[b.me], g.span(p, p+1))
+	return g
+}
+
+// span is the blocks at positions [lo, hi).
+func (g *gathering) span(lo, hi int) Ref { return g.b.within(g.base, g.at[lo], g.at[hi]) }
+
+// handOut puts blocks where they belong.
+func (g *gathering) handOut() {
+	if g.direct {
+		return
+	}
+	for p, r := range g.c.order {
+		if r != g.b.me {
+			g.b.copy(g.span(p, p+1), g.all[r])
 		}
 	}
 }

@@ -25,6 +25,9 @@ func alltoalls() []algorithm {
 		{name: "agents", best: func(t *Topo, a *Args) bool {
 			return manySites(t) && a.bytes() <= agentBytes && largestSite(t) >= agentRanks
 		}, build: alltoallAgents},
+		{name: "leaders", best: func(t *Topo, a *Args) bool {
+			return manySites(t) && t.Size*largestSite(t)*a.bytes() <= leadersBytes
+		}, build: alltoallLeaders},
 		{name: "bruck", best: func(t *Topo, a *Args) bool {
 			return !manySites(t) && t.Size >= bruckRanks && a.bytes() <= bruckBytes && !crowded(t)
 		}, build: alltoallBruck},

@@ -58,15 +58,18 @@
 //	                        linear              otherwise                          α + Nmβ, or Λ
 //	gatherv, scatterv       linear              always: only the root knows counts α + sum of m β, or Λ
 //	allgather               direct              crowded                            N (α/16 + mβ)
+//	                        levels              sites; Nm ≤ 8 KiB                  2 log n α + 2Nmβ + Λ
 //	                        sites               sites                              log n α + Nmβ + Λ
 //	                        ring                m ≥ 16 KiB                         N (α + mβ)
 //	                        recursive_doubling  N a power of two                   log N α + Nmβ
 //	                        bruck               otherwise                          log N α + Nmβ
 //	allgatherv              direct              crowded                            as allgather
+//	                        levels              sites; in all ≤ 8 KiB              as allgather
 //	                        sites               sites                              as allgather
 //	                        bruck               mean m < 16 KiB                    log N α + Nmβ, copies twice
 //	                        ring                otherwise                          N (α + largest mβ)
 //	alltoall                agents              sites of 8 or more; m ≤ 1 KiB      2n α + 2Nmβ + Λ
+//	                        leaders             sites; nNm ≤ 1 KiB                 2 log n α + 2nNmβ + Λ
 //	                        bruck               one site, N ≥ 8; m ≤ 256 B         log N (α + N/2 mβ)
 //	                        pairwise            m ≥ 64 KiB                         N (α + mβ), or Λ
 //	                        linear              otherwise                          N (α/16 + mβ), or Λ
