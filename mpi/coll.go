@@ -1,7 +1,5 @@
 package mpi
 
-import "github.com/meshmpi/meshmpi/mpi/internal/engine"
-
 // The collective operations of MPI 4.1 chapter 6. Each has three forms: Bcast
 // blocks, Ibcast begins it and returns a Request, BcastInit sets it up to be
 // begun many times. All ranks call the same one with the same root, operation
@@ -50,11 +48,11 @@ func (c *Comm) start(op string, prepare prepared) (Request, error) {
 func (c *Comm) launch(op string, r *run) (Request, error) {
 	c.running.Add(1)
 	r.running = &c.running
-	id := r.begin()
-	if id == (engine.ID{}) {
-		return Request{}, c.wrap(op, -1, engine.ErrClosed)
+	if err := r.begin(); err != nil {
+		c.running.Add(-1)
+		return Request{}, c.wrap(op, -1, err)
 	}
-	return c.request(op, -1, id, nil)
+	return c.request(op, -1, r.id, nil)
 }
 
 // set sets an operation up. Its arguments are looked at now and once more at

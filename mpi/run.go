@@ -55,8 +55,12 @@ func (r *run) cleared() *run {
 	return r
 }
 
-// begin starts the schedule and returns the request that ends with it.
-func (r *run) begin() engine.ID {
+// begin starts the schedule, whose request ends with it. After an error nothing has
+// begun.
+func (r *run) begin() (err error) {
+	if r.id, err = r.o.w.eng.General(); err != nil {
+		return err
+	}
 	if r.step == nil {
 		r.step = r.stepped
 	}
@@ -71,9 +75,8 @@ func (r *run) begin() engine.ID {
 	if r.o.w.profile != nil {
 		r.demanded()
 	}
-	r.id = r.o.w.eng.General()
 	r.o.w.eng.Do(r.enter)
-	return r.id
+	return nil
 }
 
 // tmp returns scratch of n bytes, with whatever in it.
@@ -88,10 +91,10 @@ func (w *World) tmp(n int) *[]byte {
 
 // wait runs the schedule to its end.
 func (r *run) wait() error {
-	_, err := r.o.w.eng.Wait(r.begin())
-	if err == nil { // the request of a closed engine is none
-		err = r.err
+	if err := r.begin(); err != nil {
+		return err
 	}
+	_, err := r.o.w.eng.Wait(r.id)
 	return err
 }
 

@@ -237,10 +237,12 @@ func (w *window) access(op string, kind uint8, src, dst []byte, target, offset, 
 		return Request{}, err
 	}
 	a := &accessing{w: w, target: target, kind: kind, op: o.kind}
-	if flags&wantRequest != 0 {
-		a.id = w.c.w.eng.General()
-	}
 	var err error // of beginning it; what goes wrong later is the engine's to write
+	if flags&wantRequest != 0 {
+		if a.id, err = w.c.w.eng.General(); err != nil {
+			return Request{}, w.c.wrap(op, target, err)
+		}
+	}
 	w.c.w.eng.Do(func(held *engine.Op) {
 		a.begin(held, src, dst, offset*w.size, n*w.size)
 		err = a.err

@@ -142,7 +142,10 @@ type question struct {
 // ask sends a message whose answer completes a request.
 func (w *window) ask(kind, arg uint8, target int) question {
 	eng := w.c.w.eng
-	q := question{id: eng.General(), target: target}
+	q := question{target: target}
+	if q.id, q.err = eng.General(); q.err != nil {
+		return q
+	}
 	eng.Do(func(op *engine.Op) {
 		if w.c.revoked.Load() { // the target may be without the window
 			op.Complete(q.id, engine.Status{}, engine.ErrRevoked)
@@ -355,7 +358,10 @@ func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]in
 	eng := w.c.w.eng
 	for _, r := range ranks {
 		for {
-			id := eng.General()
+			id, err := eng.General()
+			if err != nil {
+				return w.c.wrap(op, r, err)
+			}
 			w.mu.Lock()
 			n := of(&w.exposure)
 			there := n[r] > 0

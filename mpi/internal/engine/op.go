@@ -49,9 +49,6 @@ func (o *Op) Abandon(id ID) {
 	o.e.end(r, nil)
 }
 
-// General is Engine.General.
-func (o *Op) General() ID { return o.e.general() }
-
 // Complete ends a request made by General. One that is not there, or has ended,
 // is ignored.
 func (o *Op) Complete(id ID, st Status, err error) {
@@ -77,20 +74,14 @@ func (o *Op) Post(to Proc, kind uint8, hdr *[24]byte, payload []byte, done func(
 	return o.e.post(to, kind, hdr, payload, done)
 }
 
-// General makes a request that Op.Complete ends. There is no limit that it could
-// meet before memory ends; the zero ID, which is complete, is returned if the
-// engine is closed.
-func (e *Engine) General() ID {
+// General makes a request that Op.Complete ends. It fails with ErrClosed or ErrLimit.
+func (e *Engine) General() (ID, error) {
 	e.gate.lock()
 	defer e.leave()
-	return e.general()
-}
-
-func (e *Engine) general() ID {
 	r, err := e.newRequest(generalRequest)
 	if err != nil {
-		return ID{}
+		return ID{}, err
 	}
 	r.state = moving
-	return r.id()
+	return r.id(), nil
 }

@@ -286,7 +286,7 @@ func testCallback(t *testing.T, newWorld maker) {
 	const hops = 1000
 	done := [2]ID{}
 	for i, e := range es {
-		done[i] = e.General()
+		done[i], _ = e.General()
 		other := Proc(1 - i)
 		buf := make([]byte, 8)
 		n := 0
