@@ -49,6 +49,7 @@ type options struct {
 	noShared   bool
 	eagerLimit int
 	links      int
+	requests   int  // at one time; 0: the engine's own limit
 	group      *int // WithGroupLinks
 	host, site string
 	hostGiven  bool

@@ -56,9 +56,11 @@ func (r *run) cleared() *run {
 }
 
 // begin starts the schedule, whose request ends with it. After an error nothing has
-// begun.
+// begun, and the others have been told that this rank gives up.
 func (r *run) begin() (err error) {
 	if r.id, err = r.o.w.eng.General(); err != nil {
+		r.err = err
+		r.o.w.eng.Do(func(op *engine.Op) { r.tell(op) })
 		return err
 	}
 	if r.step == nil {

@@ -178,6 +178,9 @@ func (w *window) ask(kind, arg uint8, target int) question {
 
 // wrapWait waits for the answer, or the target's death.
 func (w *window) wrapWait(op string, q question) error {
+	if q.id == (engine.ID{}) { // not a request: it was never asked
+		return w.c.wrap(op, q.target, q.err)
+	}
 	_, err := w.c.w.eng.Wait(q.id)
 	return w.c.wrap(op, q.target, err)
 }

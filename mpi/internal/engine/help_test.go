@@ -76,3 +76,37 @@ func pattern(n, seed int) []byte {
 	}
 	return b
 }
+
+// testRelieved: who is woken to drive when it has just got what it waited for passes the
+// role on, and does not leave others to wait for nobody.
+func testRelieved(t *testing.T, newWorld maker) {
+	es := newWorld(t, 2)
+	for i := range int32(5) {
+		first, self, other := 10*i, 10*i+1, 10*i+2
+		quiet := func() { time.Sleep(2 * helperTick) } // until they wait, and at last the helper rests
+		var left, waits sync.WaitGroup
+		left.Go(func() {
+			recv(t, es[0], 1, first, 1) // as the driver
+			send(t, es[0], 0, self, []byte{1})
+		})
+		quiet()
+		waits.Go(func() { recv(t, es[0], 1, other, 1) })
+		quiet()
+		left.Go(func() { recv(t, es[0], 0, self, 1) })
+		quiet()
+		quiet()
+		send(t, es[1], 0, first, []byte{1})
+		left.Wait()
+		quiet()
+		send(t, es[1], 0, other, []byte{1})
+		done := make(chan struct{})
+		go func() { waits.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			es[0].Poll()
+			<-done
+			t.Fatalf("round %d: nobody looks for a message that one waits for", i)
+		}
+	}
+}

@@ -25,10 +25,10 @@ func TestOneProcessor(t *testing.T) {
 
 // TestSleep: a doorbell ends a sleep, of the driver also before it has begun; that of
 // the driver wakes the helper too, but not the other way round. Sleeping allocates
-// nothing and leaves the only processor to others.
+// nothing and leaves the only processor to others. While nobody sleeps nothing is told.
 func TestSleep(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	b := &epoll{bell: -1, kickBell: -1}
+	b := &epoll{fd: -1, bell: -1, kickBell: -1}
 	if err := b.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +55,10 @@ func TestSleep(t *testing.T) {
 	b.ring()
 	if got := <-awake; got != "helper" {
 		t.Fatalf("the driver's doorbell woke the %s", got)
+	}
+	b.ring()
+	if b.driver.has(uintptr(b.driver.fd)) || b.helper.has(uintptr(b.helper.fd)) {
+		t.Error("what the driver polls wakes Go's scheduler while nobody sleeps")
 	}
 	if n := testing.AllocsPerRun(100, func() { b.ring(); b.wait(false) }); n != 0 {
 		t.Errorf("a sleep allocates %v times", n)

@@ -34,6 +34,7 @@ var suite = []struct {
 	{"Fail", testFail},
 	{"Revoke", testRevoke},
 	{"Leave", testLeave},
+	{"Relieved", testRelieved},
 }
 
 // kinds are the kinds of links.

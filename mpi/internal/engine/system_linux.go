@@ -18,12 +18,13 @@ type system struct {
 }
 
 // epoll polls sockets and is the doorbell of an engine that has peers in other
-// processes. The driver sleeps at one epoll, the helper at a second that the
-// first is in, so that it can be woken alone.
+// processes. The driver sleeps until something is there to poll; the helper as well, or
+// until it is woken alone.
 //
 // The system calls made while messages are awaited are raw: the Go scheduler is
 // not told of them, which costs more than they do. None of them blocks.
 type epoll struct {
+	fd             int // what is polled: sockets and the bell
 	driver, helper sleeper
 	bell, kickBell int // eventfds
 	sinks          []sink
@@ -45,7 +46,7 @@ type sink interface {
 
 // equipSystem makes the doorbell of an engine that is not of a Hub.
 func (e *Engine) equipSystem() error {
-	b := &epoll{bell: -1, kickBell: -1}
+	b := &epoll{fd: -1, bell: -1, kickBell: -1}
 	if err := b.open(); err != nil {
 		b.closeAll()
 		return err
@@ -96,23 +97,22 @@ const (
 )
 
 func (b *epoll) open() (err error) {
-	for _, s := range []*sleeper{&b.driver, &b.helper} {
-		if err = s.open(); err != nil {
-			return err
-		}
+	if b.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
 	}
 	for _, fd := range []*int{&b.bell, &b.kickBell} {
 		if *fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return err
 		}
 	}
-	for _, in := range [][2]int{{b.driver.fd, b.bell}, {b.helper.fd, b.kickBell}, {b.helper.fd, b.driver.fd}} {
-		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(in[1])}
-		if err := unix.EpollCtl(in[0], unix.EPOLL_CTL_ADD, in[1], &ev); err != nil {
-			return err
-		}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(b.bell)}
+	if err := unix.EpollCtl(b.fd, unix.EPOLL_CTL_ADD, b.bell, &ev); err != nil {
+		return err
 	}
-	return nil
+	if err := b.driver.open(b.fd); err != nil {
+		return err
+	}
+	return b.helper.open(b.fd, b.kickBell)
 }
 
 // close wakes who sleeps and closes everything.
@@ -124,7 +124,7 @@ func (b *epoll) close() {
 	for !b.mu.TryLock() { // a sleeper may have taken the signal for another
 		b.ring()
 		b.kick()
-		runtime.Gosched()
+		time.Sleep(50 * time.Microsecond) // which leaves the only processor, so that it hears of that
 	}
 	b.closed = true
 	b.closeAll()
@@ -134,7 +134,7 @@ func (b *epoll) close() {
 func (b *epoll) closeAll() {
 	b.driver.close()
 	b.helper.close()
-	for _, fd := range []int{b.bell, b.kickBell} {
+	for _, fd := range []int{b.fd, b.bell, b.kickBell} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -233,7 +233,7 @@ func (b *epoll) pollEach(e *Engine) bool {
 
 // pollReady asks which descriptors something has happened to.
 func (b *epoll) pollReady(e *Engine) bool {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.driver.fd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), 0, 0, 0)
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(b.fd), uintptr(unsafe.Pointer(&b.events[0])), uintptr(len(b.events)), 0, 0, 0)
 	if errno != 0 {
 		return false
 	}
@@ -252,7 +252,7 @@ func (b *epoll) pollReady(e *Engine) bool {
 // add has a sink told about its descriptor.
 func (b *epoll) add(fd int, events uint32, s sink) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	if err := unix.EpollCtl(b.driver.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+	if err := unix.EpollCtl(b.fd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return err
 	}
 	if fd >= len(b.sinks) {
@@ -265,14 +265,14 @@ func (b *epoll) add(fd int, events uint32, s sink) error {
 // change has a sink told of other events.
 func (b *epoll) change(fd int, events uint32) {
 	ev := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	_ = unix.EpollCtl(b.driver.fd, unix.EPOLL_CTL_MOD, fd, &ev)
+	_ = unix.EpollCtl(b.fd, unix.EPOLL_CTL_MOD, fd, &ev)
 }
 
 // remove forgets a descriptor, which is about to be closed.
 func (b *epoll) remove(fd int) {
 	if fd < len(b.sinks) && b.sinks[fd] != nil {
 		b.sinks[fd] = nil
-		_ = unix.EpollCtl(b.driver.fd, unix.EPOLL_CTL_DEL, fd, nil)
+		_ = unix.EpollCtl(b.fd, unix.EPOLL_CTL_DEL, fd, nil)
 	}
 }
 

@@ -146,6 +146,9 @@ func (e *Engine) block(w *waiter) {
 		<-w.wake
 		e.gate.lock()
 	}
+	if e.driver == nil {
+		e.resign() // it was woken to drive, and has meanwhile what it waited for
+	}
 }
 
 // resign passes the role of driver on. If nobody waits, the helper will notice.
