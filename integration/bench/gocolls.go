@@ -237,6 +237,7 @@ type duel struct {
 	placement
 	line       siteLine
 	own, rival *player
+	lost       struct{ own, rival uint64 } // frames at the lines' queues
 }
 
 // gocolls compares collective operations of package mpi with their bounds and with
@@ -279,11 +280,7 @@ func collectives(ctx context.Context, env *Env, name string, l siteLine, rounds,
 	if err := s.direct(ctx); err != nil {
 		return Table{}, fmt.Errorf("after the measurement: %w", err)
 	}
-	dropped, err := s.dropped()
-	if err != nil {
-		return Table{}, err
-	}
-	t := Table{Title: "Collective operations of MPI for Go over two sites", Method: s.method(rounds, loops, dropped),
+	t := Table{Title: "Collective operations of MPI for Go over two sites", Method: s.method(rounds, loops, duels),
 		Head: []string{"ranks", "operation", "m", "least bytes from site s to t", "bound, ms", "Go, ms", "÷ bound", "Open MPI, ms", "÷ bound", "Go ÷ Open MPI"}}
 	for _, d := range duels {
 		t.Rows = append(t.Rows, d.rows()...)
@@ -321,28 +318,50 @@ func (s *twoSites) duels(ctx context.Context, env *Env, loops int) (all []*duel,
 		if err := p.check(ctx, from, s.net, hello); err != nil {
 			return nil, err
 		}
-		job := func(setting, flags, program string) func() (string, error) {
+		d := &duel{placement: p, line: s.line}
+		job := func(lost *uint64, setting, flags, program string) func() (string, error) {
 			j := printing{from: from, hosts: s.net.Lab.Hosts(), program: program, line: setting + p.line(s.net, flags, program+args), lines: len(figures), within: collWithin}
-			return func() (string, error) { return j.run(ctx) }
+			return func() (string, error) { return s.losing(lost, func() (string, error) { return j.run(ctx) }) }
 		}
-		all = append(all, &duel{p, s.line, newPlayer(p.name+", Go", figures, job("", single, inGo)), newPlayer(p.name+", Open MPI", figures, job(yielding, "", inC))})
+		d.own = newPlayer(p.name+", Go", figures, job(&d.lost.own, "", single, inGo))
+		d.rival = newPlayer(p.name+", Open MPI", figures, job(&d.lost.rival, yielding, "", inC))
+		all = append(all, d)
 	}
 	return all, nil
 }
 
-func (s *twoSites) method(rounds, loops int, dropped uint64) string {
+// losing runs a job and adds the frames that it lost.
+func (s *twoSites) losing(lost *uint64, run func() (string, error)) (string, error) {
+	before, err := s.dropped()
+	if err != nil {
+		return "", err
+	}
+	out, err := run()
+	if err != nil {
+		return out, err
+	}
+	after, err := s.dropped()
+	*lost += after - before
+	return out, err
+}
+
+func (s *twoSites) method(rounds, loops int, duels []*duel) string {
 	l, told := s.line, "nothing is declared of it"
+	var lost, rivals uint64
+	for _, d := range duels {
+		lost, rivals = lost+d.lost.own, rivals+d.lost.rival
+	}
 	if l.declared {
 		told = "declared, so that nodes of a site share it (live shares)"
 	}
 	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each host, a public hub; %v one way between the sites, each site's line %d Mb/s both ways "+
-		"with a drop-tail queue of %s (%d frames were dropped), %s, TCP cubic. All pairs across the sites had direct paths (`udp`) before and after. "+
+		"with a drop-tail queue of %s (it dropped %d frames of Go's jobs and %d of Open MPI's), %s, TCP cubic. All pairs across the sites had direct paths (`udp`) before and after. "+
 		"c/colls.c and go/colls of integration/programs with -global, started by meshrun, which gives Open MPI its settings for WANs, and with mpi_yield_when_idle, and Go with GOMAXPROCS=1, since eight ranks and nine daemons share the machine's processors: each operation begins at a moment that all ranks know, "+
 		"on clocks compared by the fastest of 20 round trips, and ends when the last rank returns; at least %d loops in a job, %d rounds in turns, medians of the jobs' means. "+
 		"m is what each rank gives, for alltoall what it gives each other one; n_s is the number of ranks at site s. The bound is %v + the bytes of the busiest site, up or down, by the line's bare rate B = %.1f MB/s "+
 		"(coll.Bound of mpi/coll), and counts no headers: the overlay's and TCP's make %.3f bytes on the line of each byte, at its MTU of %d, acknowledgements aside. "+
 		"Root is rank 0; reductions are of bytes by MPI_MAX.",
-		siteRanks, l.delay, l.rate/1_000_000, size(l.queue), dropped, told, loops, rounds, l.delay, float64(l.rate)/8e6, wireShare(s.mtu), s.mtu)
+		siteRanks, l.delay, l.rate/1_000_000, size(l.queue), lost, rivals, told, loops, rounds, l.delay, float64(l.rate)/8e6, wireShare(s.mtu), s.mtu)
 }
 
 func (d *duel) rows() (rows [][]string) {

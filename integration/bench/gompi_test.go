@@ -167,7 +167,7 @@ func TestJudgeDuels(t *testing.T) {
 		b, _ := p.bound(wideLine(), w)
 		own[w], rival[w] = 1.2*b, 1.2*b
 	}
-	d := &duel{p, wideLine(), made(own), made(rival)}
+	d := &duel{placement: p, line: wideLine(), own: made(own), rival: made(rival)}
 	if got := goods(judgeDuels([]*duel{d})); !slices.Equal(got, []bool{true, true}) {
 		t.Errorf("within the bounds: %v", got)
 	}

@@ -28,9 +28,12 @@ func descriptors(t *testing.T, n int) (list []*Client) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, n)
 	for r := range n {
-		fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
 		}
 		conn, err := inherited(fds[0])
 		if err != nil {
