@@ -171,8 +171,8 @@ func WithNetwork(dial func(ctx context.Context, network, address string) (net.Co
 // have several, the first of one is connected to the first of the other, the second
 // to the second, and so on: large messages go over all, in proportion to what each
 // carries, and small ones over the nearest. A pair that cannot be connected at the
-// beginning is left out; a connection that breaks later ends the other process for
-// this one, as it does where there is one.
+// beginning is left out; one that breaks later is done without, unless it
+// is the last: then the other process counts as dead.
 func WithAddresses(addrs ...string) Option { return func(o *options) { o.addresses = addrs } }
 
 // WithoutSharedMemory has processes of one host use TCP.

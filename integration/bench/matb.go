@@ -210,7 +210,7 @@ func matb(ctx context.Context, env *Env) (Table, error) {
 // matbslow has them cross one so narrow that the lab keeps up.
 func matbslow(ctx context.Context, env *Env) (Table, error) {
 	return crossNarrow(ctx, env, planSlow(env.Quick), Table{Title: "The same where the lab's processors keep up"}, func(matbPlan) string {
-		return "A fifth of the rate is five times the time for each packet: what the eight daemons, the eight ranks, which spin, and the emulated network take of this machine's processors counts for a fifth of what it does above, " +
+		return "A fifth of the rate is five times the time for each packet: what the nine daemons, the eight ranks, which spin, and the emulated network take of this machine's processors counts for a fifth of what it does above, " +
 			"and what is left is how well the link is shared. The rest is as there."
 	})
 }

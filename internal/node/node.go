@@ -126,7 +126,7 @@ func load(dir *state.Dir, now time.Time) (*identity, error) {
 	root := chain[len(chain)-1]
 	network, err := cert.NetworkOf(root)
 	if err != nil {
-		return nil, fmt.Errorf("node: %s: %w", dir.Path("node.crt"), err)
+		return nil, fmt.Errorf("node: the certificate in %s: %w", dir.Path(""), err)
 	}
 	self, err := cert.Verify(chain, network.Root, now)
 	if err != nil {

@@ -41,7 +41,8 @@
 // a site, Λ that between sites, β a byte's time on a rank's line, γ a byte's in the
 // operation. What sites share costs what Minimal says besides. "levels" is taken
 // only where there are several sites, or hosts with several ranks; "crowded" is one
-// host with twice as many ranks as processors, or more.
+// host with twice as many ranks as processors, or more, and "calm" all else; a count is
+// of elements.
 //
 //	operation               algorithm           when                               cost
 //	barrier                 star                crowded                            2 rounds
@@ -51,10 +52,10 @@
 //	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2sβ, the rest overlaps
 //	                        levels              sites; hosts and m < 32 KiB        log n (α + mβ) + Λ
 //	                        chain               m ≥ 1 MiB, 128 KiB N               (N-2 + m/s) (α + sβ)
-//	                        scatter_allgather   m ≥ 32 KiB                         (log N + N-1) α + 2mβ
+//	                        scatter_allgather   m ≥ 32 KiB; count ≥ N              (log N + N-1) α + 2mβ
 //	                        binomial            otherwise                          log N (α + mβ)
 //	gather, scatter         levels              m < 16 KiB; sites, hosts           log n α + nmβ + Λ
-//	                        binomial            m < 16 KiB                         log N α + Nmβ
+//	                        binomial            m < 16 KiB; calm                   log N α + Nmβ
 //	                        linear              otherwise                          α + Nmβ, or Λ
 //	gatherv, scatterv       linear              always: only the root knows counts α + sum of m β, or Λ
 //	allgather               direct              crowded                            N (α/16 + mβ)
@@ -70,26 +71,26 @@
 //	                        ring                otherwise                          N (α + largest mβ)
 //	alltoall                agents              sites of 8 or more; m ≤ 1 KiB      2n α + 2Nmβ + Λ
 //	                        leaders             sites; nNm ≤ 1 KiB                 2 log n α + 2nNmβ + Λ
-//	                        bruck               one site, N ≥ 8; m ≤ 256 B         log N (α + N/2 mβ)
-//	                        pairwise            m ≥ 64 KiB                         N (α + mβ), or Λ
+//	                        bruck               one site, N ≥ 8; m ≤ 256 B; calm   log N (α + N/2 mβ)
+//	                        pairwise            m ≥ 64 KiB; calm                   N (α + mβ), or Λ
 //	                        linear              otherwise                          N (α/16 + mβ), or Λ
 //	alltoallv, alltoallw    linear              always                             as alltoall
 //	                        pairwise            by name                            as alltoall
 //	reduce                  star                crowded; m < 8 KiB                 N (α/16 + mβ + mγ)
-//	                        direct              crowded                            N α/8 + 2mβ + mγ
+//	                        direct              crowded; count ≥ N                 N α/8 + 2mβ + mγ
 //	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
 //	                        levels              sites; hosts and m < 32 KiB        log n (α + mβ + mγ) + Λ
-//	                        rabenseifner        m ≥ 32 KiB                         (log N + N) α + 2mβ + mγ
+//	                        rabenseifner        m ≥ 32 KiB; count ≥ N              (log N + N) α + 2mβ + mγ
 //	                        binomial            otherwise                          log N (α + mβ + mγ)
 //	allreduce               star                crowded; m < 8 KiB                 2N (α/16 + mβ + mγ)
-//	                        direct              crowded                            N α/8 + 2mβ + mγ
+//	                        direct              crowded; count ≥ N                 N α/8 + 2mβ + mγ
 //	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
 //	                        levels              sites; hosts and m < 32 KiB        2 log n (α + mβ) + Λ
 //	                        ring                commutes; m ≥ 512 KiB, 16 KiB N    2N α + 2mβ + mγ
-//	                        rabenseifner        m ≥ 32 KiB                         2 log N α + 2mβ + mγ
+//	                        rabenseifner        m ≥ 32 KiB; count ≥ N              2 log N α + 2mβ + mγ
 //	                        recursive_doubling  otherwise                          log N (α + mβ + mγ)
 //	reduce_scatter(_block)  sites               sites                              Sn α + mβ + mγ + Λ
-//	                        recursive_halving   commutes; in all < 512 KiB         log N α + mβ + mγ
+//	                        recursive_halving   commutes; in all < 512 KiB; calm   log N α + mβ + mγ
 //	                        pairwise            otherwise                          N/32 α + mβ + mγ
 //	scan, exscan            sites               sites                              3 log n (α + mβ + mγ) + Λ
 //	                        recursive_doubling  otherwise                          log N (α + mβ + mγ)
