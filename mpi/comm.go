@@ -204,7 +204,9 @@ func (c *Comm) Compare(other *Comm) Comparison {
 // WithContext returns a view of the communicator whose blocking calls end when
 // ctx does. A receive that has not matched by then is cancelled and nothing is
 // lost. Anything else has begun in other processes as well and cannot be taken
-// back: the communicator is revoked, on all of them.
+// back: the communicator is revoked, on all of them. What makes communicators (also
+// Connect and Accept), Agree and the calls of windows end with their members alone,
+// not with ctx.
 func (c *Comm) WithContext(ctx context.Context) *Comm { return &Comm{c.comm, ctx} }
 
 // Free gives the communicator back; it is collective. Its attributes are

@@ -98,9 +98,21 @@ func (c *Comm) Revoke() error {
 }
 
 // revoke revokes here and tells the others.
-func (c *comm) revoke() { c.w.eng.Do(c.revokeHeld) }
+func (c *comm) revoke() { c.w.eng.Do(c.revokeMade) }
 
-// revokeHeld is revoke with the engine held. Every member tells every other, so
+// revokeMade is revoke with the engine held. Members that are still making the
+// communicator do not know it yet: they are told by the name of its making.
+func (c *comm) revokeMade(op *engine.Op) {
+	if c.revoked.Load() {
+		return
+	}
+	c.revokeHeld(op)
+	if c.born != nil {
+		c.born.tellOfChild(op)
+	}
+}
+
+// revokeHeld has all members revoke it that have it. Every one tells every other, so
 // that all learn of it even when the first has died on the way.
 func (c *comm) revokeHeld(op *engine.Op) {
 	if c.revoked.Swap(true) {
@@ -110,6 +122,7 @@ func (c *comm) revokeHeld(op *engine.Op) {
 		op.Revoke(c.base+k, engine.ErrRevoked)
 	}
 	c.w.revokeMakings(op, c)
+	c.w.revokeRuns(op, c)
 	if win := c.win.Load(); win != nil {
 		for r := range win.targets {
 			win.lost(op, r, engine.ErrRevoked)
@@ -135,7 +148,7 @@ func (w *World) revokedByPeer(op *engine.Op, from engine.Proc, hdr *[24]byte, _ 
 	if c == nil || c.rankOf.of(from) < 0 && c.group.rankOf(from) < 0 {
 		return // freed here, or none of its members
 	}
-	c.revokeHeld(op)
+	c.revokeMade(op)
 }
 
 // Revoked reports whether the communicator has been revoked.
@@ -210,7 +223,10 @@ func (c *Comm) Shrink() (*Comm, error) {
 		a.most = [2]int64{int64(n), -int64(n)}
 		err := a.reach()
 		if err == nil && a.most[0] == -a.most[1] {
-			return c.w.newComm(engine.Context(n)*contextsPerComm, c.group.with(a.alive())), nil
+			o := &circle{w: c.w, procs: c.group.procs, ctx: c.base + ctxRecovery, tag: a.tag, of: c.comm}
+			o.whole = o
+			d, err := o.made(c.w.newComm(engine.Context(n)*contextsPerComm, c.group.with(a.alive())), nil)
+			return d, c.wrap(op, -1, err)
 		}
 		c.w.contexts.release(n)
 		if err != nil {

@@ -82,8 +82,8 @@ func (a *runs) remember(at turn, n notice) {
 func (a *runs) recall(o *circle) error {
 	for _, m := range []map[turn]notice{a.given, a.older} {
 		if n, ok := m[o.turn()]; ok {
-			delete(m, o.turn())
 			if err := o.concerned(n); err != nil {
+				delete(m, o.turn())
 				return err
 			}
 		}
@@ -134,13 +134,18 @@ type errGivenUp struct{ by engine.Proc }
 
 func (e errGivenUp) Error() string { return "another member has given the operation up" }
 
+// has reports whether a notice is from a member and about an operation of as many.
+func (o *circle) has(n notice) bool {
+	return int(n.size) == len(o.procs) && slices.Contains(o.procs, n.from)
+}
+
 // concerned is the error of a notice, if that is from a member of the circle and
 // about an operation of as many; otherwise nil.
 func (o *circle) concerned(n notice) error {
-	from := slices.Index(o.procs, n.from)
-	if from < 0 || int(n.size) != len(o.procs) {
+	if !o.has(n) {
 		return nil
 	}
+	from := slices.Index(o.procs, n.from)
 	switch {
 	case o.whole != nil && n.dead == farDeath:
 		return errFarDeath{n.from}
@@ -173,7 +178,7 @@ func (o *circle) notice(dead uint32) (hdr [24]byte) {
 
 // tell has all with whom the operation exchanges messages give it up. It reports
 // whether they do, or come to it by themselves. How members agree among themselves
-// fails for other reasons than a death only if memory ends, and since its turns may
+// fails for other reasons than a death only if memory or requests end, and since its turns may
 // come again nobody is told of that. In a making more than those are told, by
 // circle.made.
 func (r *run) tell(op *engine.Op) bool {
@@ -211,6 +216,10 @@ func (r *run) tell(op *engine.Op) bool {
 func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
 	at := turn{engine.Context(binary.LittleEndian.Uint32(hdr[0:])), int32(binary.LittleEndian.Uint32(hdr[4:]))}
 	n := notice{from, binary.LittleEndian.Uint32(hdr[8:]), binary.LittleEndian.Uint32(hdr[12:])}
+	if n.dead == childRevoked {
+		w.childIsRevoked(op, at, n)
+		return
+	}
 	for r := w.runs.first; r != nil; r = r.next {
 		for _, o := range r.o.turns() {
 			if o.turn() != at {
@@ -225,14 +234,20 @@ func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte)
 	if w.unmake(op, at, n) {
 		return
 	}
-	if len(w.runs.given) >= mostGiven {
-		w.runs.dropped++
-		return
+	w.runs.remember(at, n)
+}
+
+// revokeRuns ends the operations under way of a communicator that is revoked. Their
+// messages have ended, but for those that another has refused: for them an operation
+// waits to be told why.
+func (w *World) revokeRuns(op *engine.Op, c *comm) {
+	for r := w.runs.first; r != nil; {
+		next := r.next
+		if o := r.o; o.whole == nil && o.ctx >= c.base && o.ctx < c.base+ctxRecovery {
+			r.giveUp(op, engine.ErrRevoked)
+		}
+		r = next
 	}
-	if w.runs.given == nil {
-		w.runs.given = map[turn]notice{}
-	}
-	w.runs.given[at] = n
 }
 
 // forgive forgets what was told of a communicator's operations: its contexts are
@@ -241,6 +256,13 @@ func (w *World) forgive(base engine.Context) {
 	w.eng.Do(func(*engine.Op) {
 		for _, m := range []map[turn]notice{w.runs.given, w.runs.older} {
 			maps.DeleteFunc(m, func(at turn, _ notice) bool { return at.ctx >= base && at.ctx < base+contextsPerComm })
+		}
+		w.comms.mu.Lock()
+		defer w.comms.mu.Unlock()
+		for _, c := range w.comms.list {
+			if c.born != nil && c.born.ctx >= base && c.born.ctx < base+contextsPerComm {
+				c.born = nil // all others have it by now
+			}
 		}
 	})
 }

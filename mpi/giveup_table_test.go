@@ -10,11 +10,12 @@ import (
 // TestNoticesForgotten: notices that nobody takes do not keep later ones from being
 // remembered.
 func TestNoticesForgotten(t *testing.T) {
-	var a runs
+	w := &World{}
+	a := &w.runs
 	o := &circle{procs: []engine.Proc{0, 1, 2}}
-	n := notice{from: 1, dead: 2, size: 3}
-	for i := range int32(3*mostGiven + 5) {
-		a.remember(turn{tag: i}, n)
+	for o.tag = range int32(3*mostGiven + 5) {
+		hdr := o.notice(2)
+		w.gaveUp(nil, 1, &hdr, nil)
 		if len(a.given)+len(a.older) > mostGiven {
 			t.Fatalf("%d notices are remembered, want at most %d", len(a.given)+len(a.older), mostGiven)
 		}

@@ -68,6 +68,9 @@ func (o *circle) made(d *Comm, err error) (*Comm, error) {
 		o.w.eng.Do(func(op *engine.Op) {
 			if err = o.w.toldOf(o); err == nil && d != nil {
 				d.born = o
+				if o.w.runs.recallChild(o) {
+					d.revokeMade(op)
+				}
 			}
 		})
 	}
@@ -129,6 +132,50 @@ func (w *World) unmake(op *engine.Op, at turn, n notice) bool {
 					c.revokeHeld(op)
 					c.born.tellAll(op, err)
 				}
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tellOfChild has all whom a making concerned know that what it has made is revoked.
+func (o *circle) tellOfChild(op *engine.Op) {
+	for _, t := range []*circle{o, o.far} {
+		if t == nil {
+			continue
+		}
+		hdr := t.notice(childRevoked)
+		for _, p := range t.procs {
+			if p != o.w.self.group.self {
+				_ = op.Post(p, amGiveUp, &hdr, nil, nil) // the dead need not know
+			}
+		}
+	}
+}
+
+// childIsRevoked is told that another member has revoked what a making has made: it is
+// revoked here as well, or when it has been made.
+func (w *World) childIsRevoked(op *engine.Op, at turn, n notice) {
+	for _, c := range w.bornAt(at) {
+		for _, t := range c.born.turns() {
+			if t.turn() == at && t.has(n) {
+				c.revokeMade(op)
+				return
+			}
+		}
+	}
+	if _, told := w.runs.given[at]; !told {
+		w.runs.remember(at, n)
+	}
+}
+
+// recallChild reports whether what a making has made has been revoked already.
+func (a *runs) recallChild(o *circle) bool {
+	for _, t := range o.turns() {
+		for _, m := range []map[turn]notice{a.given, a.older} {
+			if n, ok := m[t.turn()]; ok && n.dead == childRevoked && t.has(n) {
+				delete(m, t.turn())
 				return true
 			}
 		}
@@ -247,6 +294,8 @@ func (e errFarDeath) Error() string {
 const (
 	farDeath   = 1<<32 - 1 // somebody has died who is no member
 	wasRevoked = 1<<32 - 2
+
+	childRevoked = 1<<32 - 4 // the making goes on, and what it makes is revoked
 )
 
 // reason is how a notice says why the making is given up; not ok: err is none that

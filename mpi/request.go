@@ -199,7 +199,7 @@ func WaitAny(rs []Request) (index int, st Status, err error) {
 	}
 	i, est, err := w.eng.WaitAny(ids)
 	if i < 0 {
-		return -1, nothing(), nil
+		return -1, nothing(), wrapAny("WaitAny", err)
 	}
 	st, err = rs[i].finish(est, err)
 	return i, st, err
@@ -213,7 +213,7 @@ func TestAny(rs []Request) (index int, done bool, st Status, err error) {
 	}
 	i, est, done, err := w.eng.TestAny(ids)
 	if !done || i < 0 {
-		return -1, done, Status{}, nil
+		return -1, done, Status{}, wrapAny("TestAny", err)
 	}
 	st, err = rs[i].finish(est, err)
 	return i, true, st, err
@@ -222,24 +222,42 @@ func TestAny(rs []Request) (index int, done bool, st Status, err error) {
 // WaitSome waits until at least one request has ended, completes all that have,
 // and returns their indices and statuses; nil if all requests are zero.
 func WaitSome(rs []Request) (indices []int, st []Status, err error) {
-	i, s, err := WaitAny(rs)
-	if i < 0 {
+	w, ids := idsOf(rs)
+	if w == nil {
 		return nil, nil, nil
 	}
-	indices, st = append(indices, i), append(st, s)
-	more, s2, err2 := TestSome(rs)
-	return append(indices, more...), append(st, s2...), errors.Join(err, err2)
+	return collected("WaitSome", rs, w.eng.WaitSome, ids)
 }
 
 // TestSome is WaitSome that does not wait: it completes those that have ended.
 func TestSome(rs []Request) (indices []int, st []Status, err error) {
-	for {
-		i, done, s, e := TestAny(rs)
-		if !done || i < 0 {
-			return indices, st, err
-		}
-		indices, st, err = append(indices, i), append(st, s), errors.Join(err, e)
+	w, ids := idsOf(rs)
+	if w == nil {
+		return nil, nil, nil
 	}
+	return collected("TestSome", rs, w.eng.TestSome, ids)
+}
+
+// collected finishes what the engine says has ended. Each counts once: who was warned of
+// a failure has ended as long as it has not been waited for again.
+func collected(op string, rs []Request, some func([]engine.ID, []int, []engine.Status, []error) ([]int, []engine.Status, []error), ids []engine.ID) (indices []int, st []Status, err error) {
+	indices, ests, errs := some(ids, nil, nil, nil)
+	for n, i := range indices {
+		s, e := rs[i].finish(ests[n], errs[n])
+		st, err = append(st, s), errors.Join(err, e)
+	}
+	if len(errs) > len(indices) {
+		err = errors.Join(err, wrapAny(op, errs[len(indices)]))
+	}
+	return indices, st, err
+}
+
+// wrapAny is an error of none of several requests.
+func wrapAny(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Class: classOf(err), Peer: -1, Err: err}
 }
 
 // idsOf lists what the engine calls the requests; the world is nil if all are zero.

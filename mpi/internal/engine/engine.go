@@ -137,7 +137,8 @@ type lifetime struct {
 	closed   bool // no new operations
 	stopped  bool // nothing moves any more
 	tasks    sync.WaitGroup
-	failures chan failure  // to whom OnFailure is told
+	failures []failure     // that OnFailure has still to be told
+	failed   chan struct{} // size 1: there are some
 	closers  []func()      // of what is listened and slept with
 	ends     []func()      // of what goroutines of ours use to their end
 	changed  chan struct{} // closed and replaced when the table of peers or a peer's state has changed
@@ -187,7 +188,7 @@ func New(cfg Config) (*Engine, error) {
 	e.requests.limit = cfg.MostRequests
 	e.messages.limit = 1 << 30 // credit bounds them
 	e.helperCall = make(chan struct{}, 1)
-	e.failures = make(chan failure, 64)
+	e.failed = make(chan struct{}, 1)
 	e.changed = make(chan struct{})
 	e.ctx, e.halt = context.WithCancel(context.Background())
 	for i := range cfg.Size {

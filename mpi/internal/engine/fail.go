@@ -70,10 +70,10 @@ func (e *Engine) fail(p *peer, err error) {
 	}
 	e.wakeProbes()
 	e.change()
+	e.failures = append(e.failures, failure{p.proc, err})
 	select {
-	case e.failures <- failure{p.proc, err}:
-	default: // nobody listens to that many
-		e.log.Error("failure not told", "proc", p.proc)
+	case e.failed <- struct{}{}:
+	default: // it is about to look
 	}
 }
 
@@ -289,9 +289,15 @@ func (e *Engine) tellFailures() {
 	defer e.tasks.Done()
 	for {
 		select {
-		case f := <-e.failures:
-			if e.cfg.OnFailure != nil {
-				e.cfg.OnFailure(f.proc, f.err)
+		case <-e.failed:
+			e.gate.lock()
+			all := e.failures
+			e.failures = nil
+			e.gate.unlock()
+			for _, f := range all {
+				if e.cfg.OnFailure != nil {
+					e.cfg.OnFailure(f.proc, f.err)
+				}
 			}
 		case <-e.ctx.Done():
 			return

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"testing"
 )
@@ -107,5 +108,31 @@ func testLeave(t *testing.T, newWorld maker) {
 	}
 	if err := es[0].Send(&SendArgs{To: 1, Context: world}); !errors.Is(err, ErrClosed) {
 		t.Errorf("send: got %v, want %v", err, ErrClosed)
+	}
+}
+
+// TestManyFailures: all processes that fail at once are told, as those of a host do.
+func TestManyFailures(t *testing.T) {
+	const n = 200
+	told := make(chan Proc, n)
+	e, err := New(Config{Self: 0, Size: n, Hub: NewHub(), OnFailure: func(p Proc, _ error) { told <- p }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close(context.Background()) })
+	e.gate.lock()
+	for _, p := range e.peers[1:] {
+		e.fail(p, errors.New("its host died"))
+	}
+	e.leave()
+	seen := map[Proc]bool{}
+	for range n - 1 {
+		seen[<-told] = true
+	}
+	if len(seen) != n-1 {
+		t.Errorf("%d of %d failures are told", len(seen), n-1)
 	}
 }

@@ -156,6 +156,7 @@ func (e *Engine) keep(in *inbound, d *domain, r *request, turn bool) {
 		e.give(m, r)
 	case !turn:
 		d.early.push(byTime, m)
+		e.wakeProbes() // its announcement is there, which may be all that they want
 	default:
 		d.hold(m)
 		e.wakeProbes()

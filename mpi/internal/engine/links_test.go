@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -175,6 +176,34 @@ func TestStalledLink(t *testing.T) {
 	}
 	if _, done, _ := es[1].Test(wild); done {
 		t.Error("a receive of any tag was given a message that was sent later")
+	}
+	crash(t, es)
+}
+
+// TestProbeEarly: a probe sees the announcement of a message that has overtaken others,
+// of which another link keeps the first back.
+func TestProbeEarly(t *testing.T) {
+	es, v := linked(t, 2)
+	stuck, free := tagOn(es[0], 0, 0), tagOn(es[0], 1, 0)
+	v.at(0).limit.Store(0)
+	isend(t, es[0], 1, stuck, pattern(1000, 1))
+	found := make(chan error, 1)
+	go func() {
+		st, err := es[1].Probe(0, world, free)
+		if err == nil && st.Tag != free {
+			err = fmt.Errorf("a message of tag %d", st.Tag)
+		}
+		found <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // or it finds it there, which is right as well
+	isend(t, es[0], 1, free, pattern(1<<20, 2))
+	select {
+	case err := <-found:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it has not woken")
 	}
 	crash(t, es)
 }

@@ -277,7 +277,7 @@ func (e *Engine) sleep(w *waiter) {
 	}
 	e.asleep.Store(1)
 	w.asleep = true
-	if !e.progress() && !w.fired && !e.stopped {
+	if !e.progress() && !w.fired && !e.stopped && e.pulls.first == nil {
 		e.gate.unlock()
 		e.bell.wait(w == &e.helper)
 		e.gate.lock()

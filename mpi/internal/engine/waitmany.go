@@ -104,10 +104,19 @@ func (e *Engine) TestSome(ids []ID, indices []int, sts []Status, errs []error) (
 
 func (e *Engine) someOver(ids []ID, but int, indices []int, sts []Status, errs []error) ([]int, []Status, []error) {
 	for i, id := range ids {
-		if r := e.lookup(id); i != but && r != nil && r.over() && r.flags&detached == 0 {
-			st, err := e.result(r)
-			indices, sts, errs = append(indices, i), append(sts, st), append(errs, err)
+		if i == but || id == (ID{}) {
+			continue
 		}
+		var st Status
+		err := ErrRequest
+		switch r := e.lookup(id); {
+		case r == nil || r.flags&detached != 0:
+		case r.over():
+			st, err = e.result(r)
+		default:
+			continue
+		}
+		indices, sts, errs = append(indices, i), append(sts, st), append(errs, err)
 	}
 	return indices, sts, errs
 }
@@ -169,6 +178,7 @@ func (e *Engine) Free(id ID) {
 	switch {
 	case r == nil || r.flags&detached != 0:
 	case r.state == complete || r.kind == generalRequest:
+		e.signal(r) // who waits for it has nothing to wait for
 		e.release(r)
 	default:
 		r.flags |= detached
