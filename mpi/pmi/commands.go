@@ -48,7 +48,8 @@ func (ss *session) answer(ctx context.Context, m message) error {
 		}
 		s.abort(ss.rank, code)
 	case "finalize":
-		ss.say(newMessage("finalize_ack", "rc", "0")) // first: when all have left, the server may end
+		s.part(ss)
+		ss.say(newMessage("finalize_ack", "rc", "0")) // before it leaves: when all have left, the server may end
 		s.leave(ss.rank, ss, finalized, 0)
 		return errFinal
 	default:

@@ -79,6 +79,7 @@ type rank struct {
 	phase phase
 	came  bool     // at some time
 	in    bool     // waits in the barrier
+	parts bool     // is about to be finalized
 	s     *session // while here
 	code  int      // how it ended
 }
@@ -210,8 +211,8 @@ func (s *Server) End() {
 func (s *Server) Left(rank int) (came, finished bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.ranks[rank].phase
-	return p != absent, p == finalized
+	r := &s.ranks[rank]
+	return r.phase != absent, r.phase == finalized || r.parts
 }
 
 // Expect tells the server that the launcher starts a dead rank anew, so that it
@@ -220,7 +221,7 @@ func (s *Server) Expect(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := &s.ranks[rank]; r.phase == dead || r.phase == finalized {
-		r.phase = absent
+		r.phase, r.parts = absent, false
 		s.living++
 		s.done--
 	}
@@ -250,12 +251,22 @@ func (s *Server) enter(ss *session) error {
 			close(s.met)
 		}
 	}
-	r.phase, r.s, r.in = here, ss, false
+	r.phase, r.s, r.in, r.parts = here, ss, false, false
 	s.mu.Unlock()
 	if back {
 		s.tell(Notice{Kind: Back, Rank: ss.rank})
 	}
 	return nil
+}
+
+// part notes that a rank leaves on purpose, before it is told that it may: its process
+// can have ended, and the launcher have heard so, before leave has run.
+func (s *Server) part(ss *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := &s.ranks[ss.rank]; r.s == ss {
+		r.parts = true
+	}
 }
 
 // leave ends a rank's life, once. ss is the connection that says so; nil for the

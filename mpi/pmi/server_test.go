@@ -387,3 +387,19 @@ func TestOldServer(t *testing.T) {
 	}
 	<-ended
 }
+
+// TestLeftAtOnce: a rank whose Finalize has returned has left on purpose, for a launcher
+// that looks at once.
+func TestLeftAtOnce(t *testing.T) {
+	for range 200 {
+		j := serve(t, Config{Size: 2})
+		for r, c := range j.dialAll(t) {
+			if err := c.Finalize(limited(t)); err != nil {
+				t.Fatal(err)
+			}
+			if came, finished := j.srv.Left(r); !came || !finished {
+				t.Fatalf("rank %d came %v, left on purpose %v", r, came, finished)
+			}
+		}
+	}
+}
