@@ -14,7 +14,9 @@ import (
 )
 
 // TestAttack has ranks do random collective operations, on random communicators that
-// they make of others, while one or two of them die: every call of the others ends.
+// they make of others, some of which they revoke, while one or two of them die: every
+// call of the others ends. With every third seed nobody dies, and only what has been
+// revoked, or made of that, may fail.
 // The operations are the same for the same seed; when somebody dies is not, quite.
 // ATTACK_SEEDS sets how many seeds are tried, ATTACK_SEED the first.
 func TestAttack(t *testing.T) {
@@ -61,6 +63,9 @@ type attackStep struct {
 	size, root int
 	do         int
 	free       bool // the communicator afterwards
+	revoke     bool // the communicator, or what was made of it, before that
+	made       bool
+	revoker    int // rank in the world
 }
 
 func newAttack(seed uint64) *attack {
@@ -72,7 +77,12 @@ func newAttack(seed uint64) *attack {
 		if r.IntN(3) == 0 { // of the others fewer and fewer are left
 			s.on = 0
 		}
+		s.revoke, s.revoker = r.IntN(7) == 0, r.IntN(a.n)
+		s.made = s.on == 0 || r.IntN(2) == 0
 		a.steps = append(a.steps, s)
+	}
+	if seed%3 == 0 {
+		return a
 	}
 	for range 1 + r.IntN(2) {
 		v := r.IntN(a.n)
@@ -194,9 +204,44 @@ func attackRoot(c *mpi.Comm, s attackStep) int {
 	return mpi.ProcNull
 }
 
+// revoked is the communicator that a step may revoke, by number.
+func (a *attack) revoked(step int) int {
+	if a.steps[step].made {
+		return step + 1
+	}
+	return a.steps[step].on
+}
+
+// ends reports whether a communicator may be revoked, of those that a rank has had: by one
+// of its members, or because what it was made of is. Others may be ahead of this rank.
+func (a *attack) ends(had []*mpi.Comm, number int) bool {
+	for i, s := range a.steps {
+		if s.revoke && a.revoked(i) == number && hasRank(had[number], s.revoker) {
+			return true
+		}
+	}
+	return number > 0 && a.ends(had, a.steps[number-1].on)
+}
+
+// hasRank reports whether a rank of the world is a member.
+func hasRank(c *mpi.Comm, rank int) bool {
+	all := c.World().Comm().Group()
+	groups := []*mpi.Group{c.Group()}
+	if far, err := c.RemoteGroup(); err == nil {
+		groups = append(groups, far)
+	}
+	for _, g := range groups {
+		if at, err := all.Translate([]int{rank}, g); err == nil && at[0] != mpi.Undefined {
+			return true
+		}
+	}
+	return false
+}
+
 // rank does the steps.
 func (a *attack) rank(c *mpi.Comm) error {
-	comms := []*mpi.Comm{c}
+	had := []*mpi.Comm{c}
+	freed := map[int]bool{}
 	me := c.Rank()
 	for i, s := range a.steps {
 		if after, dies := a.after[me]; dies && after == i {
@@ -204,20 +249,33 @@ func (a *attack) rank(c *mpi.Comm) error {
 		}
 		var d *mpi.Comm
 		var err error
-		if on := comms[s.on]; on != nil {
+		on := had[s.on]
+		if freed[s.on] {
+			on = nil
+		}
+		if on != nil {
 			d, err = attacks[s.do](on, s)
 		}
+		had = append(had, d)
 		if c.World().Crashed() {
 			return nil
 		}
 		if err != nil && !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrRevoked) {
 			return fmt.Errorf("step %d, %+v: %w", i, s, err)
 		}
-		if comms = append(comms, d); s.free && s.on > 0 && comms[s.on] != nil {
-			if err := comms[s.on].Free(); err != nil && !c.World().Crashed() {
+		if err != nil && len(a.after) == 0 && !a.ends(had, s.on) {
+			return fmt.Errorf("step %d, %+v, which nobody has revoked: %w", i, s, err)
+		}
+		if at := a.revoked(i); s.revoke && s.revoker == me && had[at] != nil && !freed[at] {
+			if err := had[at].Revoke(); err != nil && !c.World().Crashed() {
+				return fmt.Errorf("step %d, revoking %d: %w", i, at, err)
+			}
+		}
+		if s.free && s.on > 0 && on != nil {
+			if err := on.Free(); err != nil && !c.World().Crashed() {
 				return fmt.Errorf("step %d, freeing %d: %w", i, s.on, err)
 			}
-			comms[s.on] = nil
+			freed[s.on] = true
 		}
 	}
 	return nil

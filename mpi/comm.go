@@ -36,6 +36,7 @@ type Comm struct {
 type comm struct {
 	w      *World
 	base   engine.Context // of the contexts below
+	id     commID
 	group  *Group
 	rank   int
 	remote *Group // an intercommunicator's other side
@@ -45,8 +46,8 @@ type comm struct {
 	cart   *cartesian
 	graph  *graph
 	win    atomic.Pointer[window] // the communicator is a window's own
-	born   *circle                // which made it; guarded by the engine
-	spoilt bool                   // others may use it when it is given back here
+	born   *circle                // which made it and has ended; guarded by the engine
+	spoilt atomic.Bool            // others may use it, or have sent what nobody here has received, when it is given back
 
 	attrs      attrs
 	schedules  *coll.Cache

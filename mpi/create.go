@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -9,18 +10,34 @@ import (
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
 )
 
+// commID tells a communicator from all others that there have been or will be, while
+// its contexts are used again. All its members know the same: the highest of the random
+// numbers that those have proposed who have agreed on the contexts.
+type commID uint64
+
+// The communicators that nobody has agreed on.
+const (
+	idWorld commID = iota + 1
+	idSelf
+	idMeeting // where jobs meet
+)
+
+// proposeID returns a number that is nobody else's.
+func proposeID() int64 { return rand.Int64() }
+
 // contexts are the numbers of communicators that a process uses. All members of
 // a new communicator must agree on one that none of them uses.
 type contexts struct {
 	mu     sync.Mutex // guards what follows
 	used   []bool
 	left   []*comm // freed with operations under way, which still match by their number
-	spoilt []int   // numbers that some may have agreed on and we have not, oldest first
+	spoilt []int   // numbers that some may have agreed on and we have not, or in which messages may still come, oldest first
 }
 
 // mostSpoilt is how many numbers are kept out of use because others may have made a
-// communicator with them, which is being revoked: what they have sent in it by then
-// is not to match in another. The oldest one is used again for one more.
+// communicator with them, which is being revoked, or because an operation has failed
+// there: what they have sent in it by then is not to match in another. The oldest one is
+// used again for one more.
 const mostSpoilt = 256
 
 // reserve takes the lowest free number from at on.
@@ -49,13 +66,15 @@ type circle struct {
 	w     *World
 	procs []engine.Proc
 	topo  coll.Topo
+	id    commID // the communicator's
 	ctx   engine.Context
 	tag   int32
 	own   int // of an intercommunicator: so many are our side, which each side counts first
 
+	of *comm // the communicator; nil of a making's steps, but for the whole, and when that has ended well
+
 	// Of a step in making a communicator (making.go); nil otherwise.
 	whole *circle // all whom it concerns
-	of    *comm   // of the whole: which it is an operation of
 	far   *circle // of the whole: this leader and another's
 }
 
@@ -63,17 +82,17 @@ type circle struct {
 // its lowest; where they differ, which is when other communicators are being
 // made at the same moment or were made by some only, all try again from the
 // highest proposal on.
-func (o *circle) newContext() (engine.Context, error) {
+func (o *circle) newContext() (engine.Context, commID, error) {
 	o.w.reap()
 	for at := 0; ; {
 		n := o.w.contexts.reserve(at)
-		most := []int64{int64(n), -int64(n)}
+		most := []int64{int64(n), -int64(n), proposeID()}
 		if err := o.allreduce(most, opMax); err != nil {
 			o.w.spoil(n)
-			return 0, err
+			return 0, 0, err
 		}
 		if most[0] == -most[1] {
-			return engine.Context(n) * contextsPerComm, nil
+			return engine.Context(n) * contextsPerComm, commID(most[2]), nil
 		}
 		o.w.contexts.release(n)
 		at = int(most[0])
@@ -102,13 +121,19 @@ func (x *contexts) spoil(w *World, n int) {
 	x.used[oldest] = false
 }
 
-// newComm makes the communicator of a group that the caller is in.
-func (w *World) newComm(base engine.Context, g *Group) *Comm {
-	c := &comm{w: w, base: base, group: g, rank: g.Rank(), rankOf: newRanks(g.procs), topo: w.topology(g)}
+// newComm makes the communicator of a group that the caller is in, and of another
+// where it is an intercommunicator.
+func (w *World) newComm(base engine.Context, id commID, g, remote *Group) *Comm {
+	c := &comm{w: w, base: base, id: id, group: g, remote: remote, rank: g.Rank(), topo: w.topology(g)}
+	c.rankOf = newRanks(c.peers().procs)
 	c.attrs.hints = w.hints
 	c.schedules = coll.NewCache(&c.topo)
+	members := g.procs
+	if remote != nil {
+		members = slices.Concat(members, remote.procs)
+	}
 	for k := range contextsPerComm {
-		w.eng.OpenContext(base+k, g.procs)
+		w.eng.OpenContext(base+k, members)
 	}
 	w.remember(c)
 	return &Comm{comm: c}
@@ -137,8 +162,8 @@ func (w *World) reap() {
 			idle = w.eng.CloseContext(c.base + k)
 		}
 		if idle {
-			c.w.forgive(c.base)
-			if n := int(c.base / contextsPerComm); c.spoilt {
+			c.w.forgive(c.id)
+			if n := int(c.base / contextsPerComm); c.spoilt.Load() {
 				x.spoil(w, n)
 			} else {
 				x.used[n] = false
@@ -209,7 +234,7 @@ func (c *Comm) dup() (*Comm, error) {
 // newComm makes a communicator of a group of the circle's members; nil at those who
 // are not in it.
 func (o *circle) newComm(g *Group) (*Comm, error) {
-	base, err := o.newContext()
+	base, id, err := o.newContext()
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +242,7 @@ func (o *circle) newComm(g *Group) (*Comm, error) {
 		o.w.contexts.release(int(base / contextsPerComm))
 		return nil, nil
 	}
-	return o.w.newComm(base, g), nil
+	return o.w.newComm(base, id, g, nil), nil
 }
 
 // Split makes one communicator for each color, with the members that gave it
@@ -353,8 +378,8 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	for i, p := range g.procs {
 		ranks[i] = c.rankOf.of(p)
 	}
-	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), ctx: c.base + ctxInternal, tag: c.tagOf(ofGroup, tag, ranks)}
-	o.whole, o.of = o, c.comm
+	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), of: c.comm, id: c.id, ctx: c.base + ctxInternal, tag: c.tagOf(ofGroup, tag, ranks)}
+	o.whole = o
 	d, err := o.newComm(g)
 	d, err = o.made(d, err)
 	return d, c.wrap("CreateGroup", -1, err)

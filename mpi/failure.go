@@ -98,31 +98,20 @@ func (c *Comm) Revoke() error {
 }
 
 // revoke revokes here and tells the others.
-func (c *comm) revoke() { c.w.eng.Do(c.revokeMade) }
+func (c *comm) revoke() { c.w.eng.Do(c.revokeHeld) }
 
-// revokeMade is revoke with the engine held. Members that are still making the
-// communicator do not know it yet: they are told by the name of its making.
-func (c *comm) revokeMade(op *engine.Op) {
-	if c.revoked.Load() {
-		return
-	}
-	c.revokeHeld(op)
-	if c.born != nil {
-		c.born.tellOfChild(op)
-	}
-}
-
-// revokeHeld has all members revoke it that have it. Every one tells every other, so
-// that all learn of it even when the first has died on the way.
+// revokeHeld has all members revoke it, those that are still making it when they have.
+// Every one tells every other, so that all learn of it even when the first has died on
+// the way.
 func (c *comm) revokeHeld(op *engine.Op) {
 	if c.revoked.Swap(true) {
 		return
 	}
+	c.spoilt.Store(true)
 	for k := range ctxRecovery {
 		op.Revoke(c.base+k, engine.ErrRevoked)
 	}
-	c.w.revokeMakings(op, c)
-	c.w.revokeRuns(op, c)
+	c.w.revokeRuns(op, c.id, engine.AnyProc)
 	if win := c.win.Load(); win != nil {
 		for r := range win.targets {
 			win.lost(op, r, engine.ErrRevoked)
@@ -130,6 +119,7 @@ func (c *comm) revokeHeld(op *engine.Op) {
 	}
 	var hdr [24]byte
 	binary.LittleEndian.PutUint32(hdr[:], uint32(c.base))
+	binary.LittleEndian.PutUint64(hdr[8:], uint64(c.id))
 	for _, g := range []*Group{c.group, c.remote} {
 		if g == nil {
 			continue
@@ -142,14 +132,38 @@ func (c *comm) revokeHeld(op *engine.Op) {
 	}
 }
 
-// revokedByPeer is told that another member has revoked a communicator.
+// revokedByPeer is told that another member has revoked a communicator, by its first
+// context and its ID.
 func (w *World) revokedByPeer(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
-	c := w.commAt(engine.Context(binary.LittleEndian.Uint32(hdr[:])))
-	if c == nil || c.rankOf.of(from) < 0 && c.group.rankOf(from) < 0 {
-		return // freed here, or none of its members
+	base, id := engine.Context(binary.LittleEndian.Uint32(hdr[:])), commID(binary.LittleEndian.Uint64(hdr[8:]))
+	if c := w.commAt(base); c != nil && c.id == id {
+		if c.has(from) {
+			c.revokeHeld(op)
+		}
+		return
 	}
-	c.revokeMade(op)
+	w.revokeRuns(op, id, from) // freed here, with operations under way
+	w.runs.remember(revocation(id), notice{from: from, dead: wasRevoked})
 }
+
+// revocation is where it is remembered that a communicator has been revoked that is not
+// there: it is being made, or has been freed.
+func revocation(id commID) turn { return turn{id: id, ctx: engine.MaxContexts} }
+
+// revokeEarly revokes a communicator that has just been made, if another member has done
+// so before.
+func (c *comm) revokeEarly(op *engine.Op) {
+	at := revocation(c.id)
+	for _, m := range []map[turn]notice{c.w.runs.given, c.w.runs.older} {
+		if n, ok := m[at]; ok && c.has(n.from) {
+			delete(m, at)
+			c.revokeHeld(op)
+		}
+	}
+}
+
+// has reports whether a process is a member, on either side.
+func (c *comm) has(p engine.Proc) bool { return c.rankOf.of(p) >= 0 || c.group.rankOf(p) >= 0 }
 
 // Revoked reports whether the communicator has been revoked.
 func (c *Comm) Revoked() bool { return c.revoked.Load() }
@@ -220,18 +234,19 @@ func (c *Comm) Shrink() (*Comm, error) {
 	for at := 0; ; {
 		n := c.w.contexts.reserve(at)
 		a := c.newAgreement()
-		a.most = [2]int64{int64(n), -int64(n)}
+		a.most = [3]int64{int64(n), -int64(n), proposeID()}
 		err := a.reach()
 		if err == nil && a.most[0] == -a.most[1] {
-			o := &circle{w: c.w, procs: c.group.procs, ctx: c.base + ctxRecovery, tag: a.tag, of: c.comm}
+			o := &circle{w: c.w, procs: c.group.procs, id: c.id, ctx: c.base + ctxRecovery, tag: a.tag, of: c.comm}
 			o.whole = o
-			d, err := o.made(c.w.newComm(engine.Context(n)*contextsPerComm, c.group.with(a.alive())), nil)
+			d, err := o.made(c.w.newComm(engine.Context(n)*contextsPerComm, commID(a.most[2]), c.group.with(a.alive()), nil), nil)
 			return d, c.wrap(op, -1, err)
 		}
-		c.w.contexts.release(n)
 		if err != nil {
+			c.w.spoil(n)
 			return nil, c.wrap(op, -1, err)
 		}
+		c.w.contexts.release(n)
 		at = int(a.most[0])
 	}
 }
@@ -246,7 +261,7 @@ type agreement struct {
 	c     *Comm
 	tag   int32
 	and   int64
-	most  [2]int64      // the largest that anybody has given
+	most  [3]int64      // the largest that anybody has given
 	dead  []uint64      // members known to be dead, a bit each
 	fresh []uint64      // dead whom somebody has not acknowledged
 	done  bool          // the values are those of all
@@ -257,14 +272,17 @@ type agreement struct {
 // have begun equally many of the other operations.
 func (c *comm) nextRecovery() int32 { return int32(c.recoveries.Add(1) & (againTag - 1)) }
 
+// leastInts are no larger than what anybody gives.
+var leastInts = [3]int64{math.MinInt64, math.MinInt64, math.MinInt64}
+
 func (c *Comm) newAgreement() *agreement {
 	n := (c.Size() + 63) / 64
-	return &agreement{c: c, tag: c.nextRecovery(), and: -1, most: [2]int64{math.MinInt64, math.MinInt64}, dead: make([]uint64, n), fresh: make([]uint64, n)}
+	return &agreement{c: c, tag: c.nextRecovery(), and: -1, most: leastInts, dead: make([]uint64, n), fresh: make([]uint64, n)}
 }
 
 // words is what is told: done, and, most, dead, fresh.
 func (a *agreement) words() []int64 {
-	out := []int64{0, a.and, a.most[0], a.most[1]}
+	out := []int64{0, a.and, a.most[0], a.most[1], a.most[2]}
 	if a.done {
 		out[0] = 1
 	}
@@ -284,15 +302,18 @@ func (a *agreement) learn(v []int64) {
 		return
 	}
 	if v[0] != 0 {
-		a.done, a.and, a.most = true, -1, [2]int64{math.MinInt64, math.MinInt64}
+		a.done, a.and, a.most = true, -1, leastInts
 		clear(a.dead)
 		clear(a.fresh)
 	}
 	a.and &= v[1]
-	a.most = [2]int64{max(a.most[0], v[2]), max(a.most[1], v[3])}
+	for i := range a.most {
+		a.most[i] = max(a.most[i], v[2+i])
+	}
+	sets := v[2+len(a.most):]
 	for i := range a.dead {
-		a.dead[i] |= uint64(v[4+i])
-		a.fresh[i] |= uint64(v[4+len(a.dead)+i])
+		a.dead[i] |= uint64(sets[i])
+		a.fresh[i] |= uint64(sets[len(a.dead)+i])
 	}
 }
 

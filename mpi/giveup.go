@@ -25,8 +25,9 @@ import (
 //
 // The header of amGiveUp, little-endian:
 //
-//	 0 ctx   uint32  ┐ which operation: the sender's context and tag
-//	 4 tag   uint32  ┘
+//	 0 ctx   uint32  ┐ which operation: the context and tag of messages, and whose
+//	 4 tag   uint32  │ context that is, at this time
+//	16 id    uint64  ┘
 //	 8 dead  uint32  the number of who has died, as the sender counts the members; or
 //	                 farDeath, wasRevoked, nobodyDied
 //	12 size  uint32  how many members take part
@@ -41,8 +42,9 @@ type runs struct {
 	log     *slog.Logger
 }
 
-// turn is which operation of a context.
+// turn is which operation: of all that there have been or will be.
 type turn struct {
+	id  commID
 	ctx engine.Context
 	tag int32
 }
@@ -123,6 +125,23 @@ func (r *run) leave() {
 	r.next, r.prev = nil, nil
 }
 
+// spoil says that messages of an operation that has failed may still come.
+func (o *circle) spoil() {
+	for _, c := range []*comm{o.of, o.all().of} {
+		if c != nil {
+			c.spoilt.Store(true)
+		}
+	}
+}
+
+// all are all whom an operation concerns.
+func (o *circle) all() *circle {
+	if o.whole != nil {
+		return o.whole
+	}
+	return o
+}
+
 // giveUp ends an operation that another member has given up, or that cannot be done.
 func (r *run) giveUp(op *engine.Op, err error) {
 	r.err = err
@@ -173,6 +192,7 @@ func (o *circle) notice(dead uint32) (hdr [24]byte) {
 	binary.LittleEndian.PutUint32(hdr[4:], uint32(o.tag))
 	binary.LittleEndian.PutUint32(hdr[8:], dead)
 	binary.LittleEndian.PutUint32(hdr[12:], uint32(len(o.procs)))
+	binary.LittleEndian.PutUint64(hdr[16:], uint64(o.id))
 	return hdr
 }
 
@@ -214,12 +234,8 @@ func (r *run) tell(op *engine.Op) bool {
 
 // gaveUp is told that another member has given an operation up.
 func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
-	at := turn{engine.Context(binary.LittleEndian.Uint32(hdr[0:])), int32(binary.LittleEndian.Uint32(hdr[4:]))}
+	at := turn{commID(binary.LittleEndian.Uint64(hdr[16:])), engine.Context(binary.LittleEndian.Uint32(hdr[0:])), int32(binary.LittleEndian.Uint32(hdr[4:]))}
 	n := notice{from, binary.LittleEndian.Uint32(hdr[8:]), binary.LittleEndian.Uint32(hdr[12:])}
-	if n.dead == childRevoked {
-		w.childIsRevoked(op, at, n)
-		return
-	}
 	for r := w.runs.first; r != nil; r = r.next {
 		for _, o := range r.o.turns() {
 			if o.turn() != at {
@@ -237,32 +253,25 @@ func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte)
 	w.runs.remember(at, n)
 }
 
-// revokeRuns ends the operations under way of a communicator that is revoked. Their
-// messages have ended, but for those that another has refused: for them an operation
-// waits to be told why.
-func (w *World) revokeRuns(op *engine.Op, c *comm) {
+// revokeRuns ends the operations under way of a communicator that is revoked, and the
+// makings. Their messages have ended, but for those that another has refused: for them
+// an operation waits to be told why; and a leader's steps with another are not sent
+// there. With from, only those of its members are ended.
+func (w *World) revokeRuns(op *engine.Op, id commID, from engine.Proc) {
 	for r := w.runs.first; r != nil; {
 		next := r.next
-		if o := r.o; o.whole == nil && o.ctx >= c.base && o.ctx < c.base+ctxRecovery {
+		if o := r.o.all(); o.id == id && (from == engine.AnyProc || slices.Contains(o.procs, from)) {
 			r.giveUp(op, engine.ErrRevoked)
 		}
 		r = next
 	}
 }
 
-// forgive forgets what was told of a communicator's operations: its contexts are
-// about to be used anew.
-func (w *World) forgive(base engine.Context) {
+// forgive forgets what was told of a communicator's operations: there will be none.
+func (w *World) forgive(id commID) {
 	w.eng.Do(func(*engine.Op) {
 		for _, m := range []map[turn]notice{w.runs.given, w.runs.older} {
-			maps.DeleteFunc(m, func(at turn, _ notice) bool { return at.ctx >= base && at.ctx < base+contextsPerComm })
-		}
-		w.comms.mu.Lock()
-		defer w.comms.mu.Unlock()
-		for _, c := range w.comms.list {
-			if c.born != nil && c.born.ctx >= base && c.born.ctx < base+contextsPerComm {
-				c.born = nil // all others have it by now
-			}
+			maps.DeleteFunc(m, func(at turn, _ notice) bool { return at.id == id })
 		}
 	})
 }

@@ -39,7 +39,9 @@ func (o *circle) overBridge(op string, bridge *Comm, remoteLeader, tag int) (*ci
 	if err != nil {
 		return nil, err
 	}
-	return o.pair(to, bridge.base+ctxInternal, bridge.tagOf(ofLeaders, tag, nil, remoteLeader)), nil
+	far := o.pair(to, bridge.id, bridge.base+ctxInternal, bridge.tagOf(ofLeaders, tag, nil, remoteLeader))
+	far.of = bridge.comm
+	return far, nil
 }
 
 // meet makes an intercommunicator of a group, which is the circle, and another. The
@@ -49,6 +51,7 @@ func (o *circle) meet(op string, leader int, g *Group, reach func() (*circle, er
 	w.reap()
 	var far *circle
 	var theirs []int64
+	var id commID
 	n := 0
 	for found := false; !found; {
 		p := proposal{n: w.contexts.reserve(n), leads: g.Rank() == leader}
@@ -60,20 +63,20 @@ func (o *circle) meet(op string, leader int, g *Group, reach func() (*circle, er
 			w.spoil(p.n)
 			return nil, err
 		}
-		if n, theirs = p.n, p.theirs; !found {
+		if n, id, theirs = p.n, p.id, p.theirs; !found {
 			w.contexts.release(p.n)
 			n = p.next
 		}
 	}
-	d, err := w.between(op, engine.Context(n)*contextsPerComm, g, theirs)
+	d, err := w.between(op, engine.Context(n)*contextsPerComm, id, g, theirs)
 	if err != nil {
-		w.contexts.release(n)
+		w.spoil(n)
 	}
 	return d, err
 }
 
 // between makes the intercommunicator of a group and one that has been named.
-func (w *World) between(op string, base engine.Context, g *Group, theirs []int64) (*Comm, error) {
+func (w *World) between(op string, base engine.Context, id commID, g *Group, theirs []int64) (*Comm, error) {
 	procs, err := w.procsOf(theirs)
 	if err != nil {
 		return nil, &Error{Op: op, Class: ErrIntern, Peer: -1, Err: err}
@@ -82,12 +85,8 @@ func (w *World) between(op string, base engine.Context, g *Group, theirs []int64
 	if remote.Intersection(g).Size() > 0 {
 		return nil, fail(op, ErrComm, "a process is on both sides")
 	}
-	d := w.newComm(base, g)
-	d.remote, d.rankOf = remote, newRanks(procs)
+	d := w.newComm(base, id, g, remote)
 	d.first = slices.Compare(w.namesOf(g.procs), theirs) < 0 // numbers of processes differ between jobs
-	for k := range contextsPerComm {
-		w.eng.OpenContext(d.base+k, append(slices.Clone(g.procs), procs...))
-	}
 	return d, nil
 }
 
@@ -97,19 +96,20 @@ type proposal struct {
 	leads  bool    // the caller is the leader
 	why    error   // of the leader, who does not reach the other side
 	next   int     // where to look on
+	id     commID  // what it is to be
 	theirs []int64 // who the other side are
 }
 
 // propose is one try. It reports whether all of both sides have proposed the same.
 func (o *circle) propose(op string, leader int, g *Group, far *circle, p *proposal) (bool, error) {
-	most := []int64{int64(p.n), -int64(p.n)}
+	most := []int64{int64(p.n), -int64(p.n), proposeID()}
 	if err := o.allreduce(most, opMax); err != nil {
 		return false, err
 	}
-	head := []int64{0, 0, 0, 0} // class of what went wrong, highest proposal, whether all are the same, length of what follows
+	head := []int64{0, 0, 0, 0, 0} // class of what went wrong, highest proposal, whether all are the same, length of what follows, ID
 	if p.leads {
 		if p.why == nil {
-			p.theirs, p.why = far.trade(append([]int64{most[0], -most[1]}, o.w.namesOf(g.procs)...))
+			p.theirs, p.why = far.trade(append([]int64{most[0], -most[1], most[2]}, o.w.namesOf(g.procs)...))
 		}
 		if p.why == nil {
 			p.why = checkProposal(p.theirs)
@@ -120,7 +120,7 @@ func (o *circle) propose(op string, leader int, g *Group, far *circle, p *propos
 		if p.why != nil {
 			head[0] = int64(ClassOf(o.w.world.wrap(op, -1, p.why))) // the others say the same
 		} else {
-			head[1], head[3] = max(most[0], p.theirs[0]), int64(len(p.theirs))
+			head[1], head[3], head[4] = max(most[0], p.theirs[0]), int64(len(p.theirs)), max(most[2], p.theirs[2])
 			if most[0] == -most[1] && p.theirs[0] == p.theirs[1] && p.theirs[0] == most[0] {
 				head[2] = 1
 			}
@@ -141,14 +141,14 @@ func (o *circle) propose(op string, leader int, g *Group, far *circle, p *propos
 	if err := o.share(p.theirs, leader); err != nil {
 		return false, err
 	}
-	p.next, p.theirs = int(head[1]), p.theirs[2:]
+	p.next, p.id, p.theirs = int(head[1]), commID(head[4]), p.theirs[3:]
 	return head[2] == 1, nil
 }
 
 // checkProposal looks at what the other side's leader has sent.
 func checkProposal(theirs []int64) error {
-	if len(theirs) < 2 {
-		return fmt.Errorf("the other side's proposal has %d numbers, not 2 and its processes", len(theirs))
+	if len(theirs) < 3 {
+		return fmt.Errorf("the other side's proposal has %d numbers, not 3 and its processes", len(theirs))
 	}
 	if n := theirs[0]; n < 0 || n >= int64(engine.MaxContexts/contextsPerComm) {
 		return fmt.Errorf("the other side proposes communicator %d, of at most %d", n, engine.MaxContexts/contextsPerComm)
@@ -218,7 +218,7 @@ func (c *Comm) tellAcross(o *circle, ours []int64) (theirs []int64, err error) {
 
 // leaders is this process and one of the other side, in the making of an
 // intercommunicator from another.
-func (o *circle) leaders(other engine.Proc) *circle { return o.pair(other, o.ctx, o.tag) }
+func (o *circle) leaders(other engine.Proc) *circle { return o.pair(other, o.id, o.ctx, o.tag) }
 
 // dupInter is Dup of an intercommunicator: its sides agree through their leaders.
 func (c *Comm) dupInter(o *circle) (*Comm, error) {

@@ -336,7 +336,7 @@ func (c *Comm) interAlltoall(op string, a coll.Args, send, recv vec) (*run, erro
 
 // everybody are the members of both sides, as stages number them.
 func (c *comm) everybody(tag int32) circle {
-	o := circle{w: c.w, procs: c.group.procs, topo: c.topo, ctx: c.base + ctxCollective, tag: tag}
+	o := circle{w: c.w, procs: c.group.procs, topo: c.topo, of: c, id: c.id, ctx: c.base + ctxCollective, tag: tag}
 	if c.remote != nil {
 		o.own = len(o.procs)
 		o.procs = append(slices.Clone(o.procs), c.remote.procs...)

@@ -26,7 +26,7 @@ import (
 func (c *comm) making() *circle {
 	o := c.everybody(c.nextTag())
 	o.ctx = c.base + ctxInternal
-	o.whole, o.of = &o, c
+	o.whole = &o
 	return &o
 }
 
@@ -35,12 +35,12 @@ func (c *comm) side(o *circle) *circle { return o.part(c.group.procs, c.topo) }
 
 // part is some of those whom a making concerns, for a step.
 func (o *circle) part(procs []engine.Proc, topo coll.Topo) *circle {
-	return &circle{w: o.w, procs: procs, topo: topo, ctx: o.ctx, tag: o.tag, whole: o.whole}
+	return &circle{w: o.w, procs: procs, topo: topo, id: o.id, ctx: o.ctx, tag: o.tag, whole: o.whole}
 }
 
 // pair is this process and another, for steps of a making between two leaders.
-func (o *circle) pair(with engine.Proc, ctx engine.Context, tag int32) *circle {
-	return &circle{w: o.w, procs: []engine.Proc{o.w.self.group.self, with}, ctx: ctx, tag: tag, own: 1, whole: o.whole}
+func (o *circle) pair(with engine.Proc, id commID, ctx engine.Context, tag int32) *circle {
+	return &circle{w: o.w, procs: []engine.Proc{o.w.self.group.self, with}, id: id, ctx: ctx, tag: tag, own: 1, whole: o.whole}
 }
 
 // turns are the circles that notices about an operation may be about: its own, that
@@ -59,7 +59,7 @@ func (o *circle) turns() []*circle {
 	return t
 }
 
-func (o *circle) turn() turn { return turn{o.ctx, o.tag} }
+func (o *circle) turn() turn { return turn{o.id, o.ctx, o.tag} }
 
 // made ends a making. Where it has failed all are told; where others have given it
 // up it has failed here as well.
@@ -67,10 +67,9 @@ func (o *circle) made(d *Comm, err error) (*Comm, error) {
 	if err == nil {
 		o.w.eng.Do(func(op *engine.Op) {
 			if err = o.w.toldOf(o); err == nil && d != nil {
+				o.forget()
 				d.born = o
-				if o.w.runs.recallChild(o) {
-					d.revokeMade(op)
-				}
+				d.revokeEarly(op)
 			}
 		})
 	}
@@ -78,12 +77,20 @@ func (o *circle) made(d *Comm, err error) (*Comm, error) {
 		return d, nil
 	}
 	if d != nil {
-		d.spoilt = true
+		d.spoilt.Store(true)
 		d.freed.Store(true)
 		d.release()
 	}
 	o.w.eng.Do(func(op *engine.Op) { o.tellAll(op, err) })
 	return nil, err
+}
+
+// forget lets go of the communicators that an operation was of: what it has made lives on
+// without them.
+func (o *circle) forget() {
+	if o.of = nil; o.far != nil {
+		o.far.of = nil
+	}
 }
 
 // toldOf takes a notice about an operation that others have given up. The engine is
@@ -139,50 +146,6 @@ func (w *World) unmake(op *engine.Op, at turn, n notice) bool {
 	return false
 }
 
-// tellOfChild has all whom a making concerned know that what it has made is revoked.
-func (o *circle) tellOfChild(op *engine.Op) {
-	for _, t := range []*circle{o, o.far} {
-		if t == nil {
-			continue
-		}
-		hdr := t.notice(childRevoked)
-		for _, p := range t.procs {
-			if p != o.w.self.group.self {
-				_ = op.Post(p, amGiveUp, &hdr, nil, nil) // the dead need not know
-			}
-		}
-	}
-}
-
-// childIsRevoked is told that another member has revoked what a making has made: it is
-// revoked here as well, or when it has been made.
-func (w *World) childIsRevoked(op *engine.Op, at turn, n notice) {
-	for _, c := range w.bornAt(at) {
-		for _, t := range c.born.turns() {
-			if t.turn() == at && t.has(n) {
-				c.revokeMade(op)
-				return
-			}
-		}
-	}
-	if _, told := w.runs.given[at]; !told {
-		w.runs.remember(at, n)
-	}
-}
-
-// recallChild reports whether what a making has made has been revoked already.
-func (a *runs) recallChild(o *circle) bool {
-	for _, t := range o.turns() {
-		for _, m := range []map[turn]notice{a.given, a.older} {
-			if n, ok := m[t.turn()]; ok && n.dead == childRevoked && t.has(n) {
-				delete(m, t.turn())
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // bornAt finds the communicators that an operation has made. The engine is held.
 func (w *World) bornAt(at turn) (found []*comm) {
 	w.comms.mu.Lock()
@@ -204,18 +167,6 @@ func (w *World) mournMakings(op *engine.Op, dead engine.ErrProcFailed) {
 		next := r.next
 		if r.o.whole != nil && slices.Contains(r.o.whole.procs, dead.Proc) {
 			r.giveUp(op, dead)
-		}
-		r = next
-	}
-}
-
-// revokeMakings ends the makings under way of a communicator that is revoked: the
-// leader's steps with another are not sent there.
-func (w *World) revokeMakings(op *engine.Op, c *comm) {
-	for r := w.runs.first; r != nil; {
-		next := r.next
-		if r.o.whole != nil && r.o.whole.of == c {
-			r.giveUp(op, engine.ErrRevoked)
 		}
 		r = next
 	}
@@ -294,8 +245,6 @@ func (e errFarDeath) Error() string {
 const (
 	farDeath   = 1<<32 - 1 // somebody has died who is no member
 	wasRevoked = 1<<32 - 2
-
-	childRevoked = 1<<32 - 4 // the making goes on, and what it makes is revoked
 )
 
 // reason is how a notice says why the making is given up; not ok: err is none that

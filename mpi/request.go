@@ -238,13 +238,16 @@ func TestSome(rs []Request) (indices []int, st []Status, err error) {
 	return collected("TestSome", rs, w.eng.TestSome, ids)
 }
 
-// collected finishes what the engine says has ended. Each counts once: who was warned of
+// collected finishes what the engine says has ended; errors say which. Each counts once: who was warned of
 // a failure has ended as long as it has not been waited for again.
 func collected(op string, rs []Request, some func([]engine.ID, []int, []engine.Status, []error) ([]int, []engine.Status, []error), ids []engine.ID) (indices []int, st []Status, err error) {
 	indices, ests, errs := some(ids, nil, nil, nil)
 	for n, i := range indices {
 		s, e := rs[i].finish(ests[n], errs[n])
-		st, err = append(st, s), errors.Join(err, e)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("request %d: %w", i, e))
+		}
+		st = append(st, s)
 	}
 	if len(errs) > len(indices) {
 		err = errors.Join(err, wrapAny(op, errs[len(indices)]))

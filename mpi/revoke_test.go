@@ -3,6 +3,7 @@ package mpi_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -40,33 +41,155 @@ func TestRevokeRefused(t *testing.T) {
 	}
 }
 
+// between makes an intercommunicator of the lower and the upper half of the ranks.
+func between(c *mpi.Comm) (*mpi.Comm, error) {
+	half := c.Size() / 2
+	side, other := 0, half
+	if c.Rank() >= half {
+		side, other = 1, 0
+	}
+	local, err := c.Split(side, 0)
+	if err != nil {
+		return nil, err
+	}
+	return local.InterCreate(0, c, other, 4)
+}
+
 // TestRevokeMaking: who revokes a communicator as soon as it has it is heard by those
-// that are still making it.
+// that are still making it, whether what it was made of is there still or not.
 func TestRevokeMaking(t *testing.T) {
 	for name, derive := range map[string]func(*mpi.Comm) (*mpi.Comm, error){
-		"Dup":    (*mpi.Comm).Dup,
-		"Split":  func(c *mpi.Comm) (*mpi.Comm, error) { return c.Split(0, c.Rank()) },
-		"Shrink": (*mpi.Comm).Shrink,
+		"Dup":         (*mpi.Comm).Dup,
+		"Split":       func(c *mpi.Comm) (*mpi.Comm, error) { return c.Split(0, c.Rank()) },
+		"Shrink":      (*mpi.Comm).Shrink,
+		"InterCreate": between,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 20 {
-				mpitest.Run(t, 2, func(c *mpi.Comm) error {
-					if c.Rank() == 0 {
-						time.Sleep(5 * time.Millisecond) // the last to begin is the first to end
-					}
-					d, err := derive(c)
+			for round := range 20 {
+				mpitest.Run(t, 4, func(c *mpi.Comm) error {
+					p, err := c.Dup()
 					if err != nil {
 						return err
 					}
 					if c.Rank() == 0 {
-						return d.Revoke()
+						time.Sleep(5 * time.Millisecond) // the last to begin is the first to end
 					}
-					_, err = mpi.Recv(d, make([]int, 1), 0, 0)
-					return revoked("Recv", err)
+					d, err := derive(p)
+					if err != nil {
+						return err
+					}
+					if round%2 == 1 {
+						err = p.Free()
+					}
+					if c.Rank() == 0 {
+						return first(err, d.Revoke())
+					}
+					_, err2 := mpi.Recv(d, make([]int, 1), 0, 0)
+					return first(err, revoked("Recv", err2))
 				}, mpitest.FaultTolerant())
 			}
 		})
 	}
+}
+
+// TestRevokeSibling: of the communicators that one Split makes, one is revoked and the
+// others are not.
+func TestRevokeSibling(t *testing.T) {
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		d, err := c.Split(c.Rank()%2, 0)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			return first(d.Revoke(), mpi.Send(c, []int{1}, 1, 0), mpi.Send(c, []int{1}, 3, 0))
+		}
+		if c.Rank() == 2 {
+			_, err := mpi.Recv(d, make([]int, 1), 0, 0)
+			return revoked("Recv", err)
+		}
+		if _, err := mpi.Recv(c, make([]int, 1), 0, 0); err != nil {
+			return err
+		}
+		return mpi.Barrier(d)
+	}, mpitest.FaultTolerant())
+}
+
+// TestRevokeUsedAgain: what is told of a communicator that has been freed here does not
+// hold for another that has its contexts.
+func TestRevokeUsedAgain(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		p, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		d, err := p.Dup()
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			err := first(p.Free(), mpi.Send(c, []int{1}, 1, 0))
+			_, err2 := mpi.Recv(d, make([]int, 1), 1, 0)
+			if err := first(err, revoked("Recv", err2)); err != nil {
+				return err
+			}
+		} else {
+			_, err := mpi.Recv(c, make([]int, 1), 0, 0)
+			if err := first(err, d.Revoke(), p.Free()); err != nil {
+				return err
+			}
+		}
+		for range 3 {
+			s, err := d.Shrink()
+			if err != nil {
+				return err
+			}
+			e, err := s.Dup()
+			if err != nil {
+				return err
+			}
+			if err := first(mpi.Barrier(e), e.Free(), s.Free()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, mpitest.FaultTolerant())
+}
+
+// TestRevokeFreed: an operation that is under way on a communicator that has been freed
+// here ends when another member revokes it.
+func TestRevokeFreed(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			time.Sleep(50 * time.Millisecond) // until the message is there
+			return first(d.Revoke(), d.Free())
+		}
+		r, err := mpi.Ibcast(d, make([]byte, 1<<20), 0)
+		if err := first(err, d.Free()); err != nil {
+			return err
+		}
+		_, err = r.Wait()
+		return revoked("Ibcast", err)
+	}, mpitest.FaultTolerant())
+}
+
+// TestSomeStopped: where MPI has ended none of several requests will.
+func TestSomeStopped(t *testing.T) {
+	mpitest.Run(t, 1, func(c *mpi.Comm) error {
+		r, err := mpi.Irecv(c, make([]int, 1), 0, 2)
+		if err := first(err, crash(c)); err != nil {
+			return err
+		}
+		for what, some := range map[string]func([]mpi.Request) ([]int, []mpi.Status, error){"TestSome": mpi.TestSome, "WaitSome": mpi.WaitSome} {
+			if at, _, err := some([]mpi.Request{r}); len(at) != 0 || !errors.Is(err, mpi.ErrNotInitialized) {
+				t.Errorf("%s: %v, %v", what, at, err) // nobody asks a rank that has crashed
+			}
+		}
+		return nil
+	}, mpitest.FaultTolerant())
 }
 
 // TestSomeWarned: a receive that a death may concern counts once for those who ask for
@@ -99,5 +222,60 @@ func TestSomeWarned(t *testing.T) {
 		_, err = rs[0].Wait()
 		_, err2 := mpi.Recv(c, make([]int, 1), 1, 3)
 		return first(err, err2)
+	}, mpitest.FaultTolerant())
+}
+
+// TestParentForgotten: a communicator does not keep in memory what it was made of, which
+// has been freed.
+func TestParentForgotten(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		p, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		kept := mpi.Kept(p)
+		d, err := p.Dup()
+		if err := first(err, p.Free()); err != nil {
+			return err
+		}
+		for range 10 {
+			if runtime.GC(); !kept() {
+				return mpi.Barrier(d)
+			}
+		}
+		return errors.New("it is kept")
+	})
+}
+
+// TestRevokedMessages: what was sent in a communicator that has been revoked is not
+// received in the next that has its contexts.
+func TestRevokedMessages(t *testing.T) {
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		for round := range 100 {
+			d, err := c.Dup()
+			if err != nil {
+				return err
+			}
+			if round%4 == c.Rank() {
+				err = d.Revoke()
+			} else if _, err2 := d.Dup(); err2 != nil {
+				err = revoked("Dup of what is revoked", err2)
+			}
+			if err := first(err, d.Free()); err != nil {
+				return err
+			}
+			next, err := c.Dup()
+			if err != nil {
+				return err
+			}
+			e, err := next.Dup()
+			if err := first(err, mpi.Barrier(next), next.Free()); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+			if err := first(mpi.Barrier(e), e.Free()); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+		}
+		return nil
 	}, mpitest.FaultTolerant())
 }

@@ -243,6 +243,7 @@ func (r *run) end(op *engine.Op) {
 		r.o.w.tmps.Put(r.tmp)
 	}
 	if r.err != nil {
+		r.o.spoil()
 		if r.tell(op) { // otherwise they may wait for what has been announced
 			for _, id := range r.messages {
 				op.Abandon(id)

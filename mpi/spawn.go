@@ -150,7 +150,7 @@ func (o *circle) answer(op, port string) (*circle, error) {
 		return nil, fail(op, ErrPort, "%.40q is no open port of this process", port)
 	}
 	call := make([]int64, callNumbers)
-	from, err := o.pair(engine.AnyProc, ctxMeeting, at).receive(call)
+	from, err := o.pair(engine.AnyProc, idMeeting, ctxMeeting, at).receive(call)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (o *circle) called(from engine.Proc, call []int64) (*circle, error) {
 	if n < 0 || n >= callTag || size < 1 || size > mostRecord {
 		return nil, fail("Accept", ErrPort, "a call of numbers %d and %d is none", n, size)
 	}
-	return o.pair(from, ctxMeeting, callTag|int32(n)), nil
+	return o.pair(from, idMeeting, ctxMeeting, callTag|int32(n)), nil
 }
 
 // refuse has the next who calls at a port of ours fail: nobody will answer.
@@ -230,9 +230,9 @@ func (o *circle) call(op, port string) (*circle, error) {
 	w.spawning.calls = (n + 1) % callTag
 	w.spawning.mu.Unlock()
 	names := w.namesOf([]engine.Proc{engine.Proc(w.launcher.Rank())})
-	far := o.pair(procs[0], ctxMeeting, callTag|n)
+	far := o.pair(procs[0], idMeeting, ctxMeeting, callTag|n)
 	o.whole.far = far
-	if err := o.pair(procs[0], ctxMeeting, at).send([]int64{int64(n), int64(len(names))}); err != nil {
+	if err := o.pair(procs[0], idMeeting, ctxMeeting, at).send([]int64{int64(n), int64(len(names))}); err != nil {
 		return nil, err
 	}
 	return far, far.send(names)

@@ -158,9 +158,10 @@ func (w *World) makeComms(o *options, all []engine.Proc) {
 	_, inside := w.launcher.(inProcess)
 	w.hints = openHints(o, !inside, os.Getenv, &at)
 	w.profile = openProfile(o, !inside, os.Getenv, w.launcher)
-	w.world = w.newComm(0, g)
+	w.world = w.newComm(0, idWorld, g, nil)
 	w.world.SetName("world")
-	w.self = w.newComm(contextsPerComm, g.with([]engine.Proc{g.self}))
+	w.eng.Do(w.world.revokeEarly)
+	w.self = w.newComm(contextsPerComm, idSelf, g.with([]engine.Proc{g.self}), nil)
 	w.self.SetName("self")
 }
 

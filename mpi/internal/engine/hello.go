@@ -57,7 +57,7 @@ const (
 )
 
 const (
-	helloMagic = "meshmpi\x02"
+	helloMagic = "meshmpi\x03"
 	helloSize  = 144
 	helloMac   = 112
 )

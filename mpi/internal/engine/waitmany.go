@@ -1,5 +1,7 @@
 package engine
 
+import "slices"
+
 // WaitAny waits for one of the requests, frees it and returns its index. Zero
 // IDs are ignored; if all are, i is -1.
 func (e *Engine) WaitAny(ids []ID) (i int, st Status, err error) {
@@ -94,12 +96,18 @@ func (e *Engine) WaitSome(ids []ID, indices []int, sts []Status, errs []error) (
 	return e.someOver(ids, i, indices, sts, errs)
 }
 
-// TestSome is WaitSome that does not wait.
+// TestSome is WaitSome that does not wait. Where none will ever end since the engine has
+// stopped, the only error says so.
 func (e *Engine) TestSome(ids []ID, indices []int, sts []Status, errs []error) ([]int, []Status, []error) {
 	e.gate.lock()
 	defer e.leave()
 	e.glance()
-	return e.someOver(ids, -1, indices, sts, errs)
+	before := len(indices)
+	indices, sts, errs = e.someOver(ids, -1, indices, sts, errs)
+	if e.stopped && len(indices) == before && slices.ContainsFunc(ids, func(id ID) bool { return id != (ID{}) }) {
+		errs = append(errs, e.closedError())
+	}
+	return indices, sts, errs
 }
 
 func (e *Engine) someOver(ids []ID, but int, indices []int, sts []Status, errs []error) ([]int, []Status, []error) {
