@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -205,10 +206,32 @@ func (c *Comm) Compare(other *Comm) Comparison {
 // WithContext returns a view of the communicator whose blocking calls end when
 // ctx does. A receive that has not matched by then is cancelled and nothing is
 // lost. Anything else has begun in other processes as well and cannot be taken
-// back: the communicator is revoked, on all of them. What makes communicators (also
-// Connect and Accept), Agree and the calls of windows end with their members alone,
-// not with ctx.
+// back: the communicator is revoked, on all of them, or that of the window. What is made
+// of the view has the same ctx. Agree and Shrink, which go on after that, do not end
+// with ctx.
 func (c *Comm) WithContext(ctx context.Context) *Comm { return &Comm{c.comm, ctx} }
+
+// orRevoke has a call that cannot be withdrawn end when the ctx of WithContext does. The
+// function that it returns is to be called with the call's error when it has ended, and
+// says why it has.
+func (c *Comm) orRevoke() func(error) error {
+	if c.ctx == nil {
+		return func(err error) error { return err }
+	}
+	stop := context.AfterFunc(c.ctx, c.revoke)
+	return func(err error) error {
+		if !stop() && (errors.Is(err, engine.ErrRevoked) || errors.Is(err, ErrRevoked)) {
+			return errWithdrawn{c.ctx.Err()}
+		}
+		return err
+	}
+}
+
+// errWithdrawn is the error of a ctx that has ended, for which a communicator was
+// revoked.
+type errWithdrawn struct{ error }
+
+func (e errWithdrawn) Unwrap() error { return e.error }
 
 // Free gives the communicator back; it is collective. Its attributes are
 // deleted; operations that are under way go on to their end.

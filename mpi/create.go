@@ -74,8 +74,9 @@ type circle struct {
 	of *comm // the communicator; nil of a making's steps, but for the whole, and when that has ended well
 
 	// Of a step in making a communicator (making.go); nil otherwise.
-	whole *circle // all whom it concerns
-	far   *circle // of the whole: this leader and another's
+	whole *circle           // all whom it concerns
+	far   *circle           // of the whole: this leader and another's
+	ended func(error) error // of the whole: ends Comm.orRevoke
 }
 
 // newContext has all of the circle choose the same unused number. Each proposes
@@ -379,7 +380,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 		ranks[i] = c.rankOf.of(p)
 	}
 	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), of: c.comm, id: c.id, ctx: c.base + ctxInternal, tag: c.tagOf(ofGroup, tag, ranks)}
-	o.whole = o
+	o.whole, o.ended = o, c.orRevoke()
 	d, err := o.newComm(g)
 	d, err = o.made(d, err)
 	return d, c.wrap("CreateGroup", -1, err)

@@ -52,6 +52,7 @@ func classOf(err error) Class {
 		rank   engine.ErrRankRange
 		dead   engine.ErrProcFailed
 		far    errFarDeath
+		over   errWithdrawn
 		warned engine.ErrProcFailedPending
 		panics engine.ErrPanic
 	)
@@ -66,7 +67,7 @@ func classOf(err error) Class {
 		return ErrProcFailedPending
 	case errors.As(err, &panics):
 		return ErrOp
-	case errors.Is(err, engine.ErrRevoked):
+	case errors.Is(err, engine.ErrRevoked), errors.As(err, &over):
 		return ErrRevoked
 	case errors.Is(err, engine.ErrClosed):
 		return ErrNotInitialized

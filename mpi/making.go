@@ -23,10 +23,10 @@ import (
 // before that.
 
 // making is all members, for the making of a communicator as their next operation.
-func (c *comm) making() *circle {
+func (c *Comm) making() *circle {
 	o := c.everybody(c.nextTag())
 	o.ctx = c.base + ctxInternal
-	o.whole = &o
+	o.whole, o.ended = &o, c.orRevoke()
 	return &o
 }
 
@@ -64,6 +64,14 @@ func (o *circle) turn() turn { return turn{o.id, o.ctx, o.tag} }
 // made ends a making. Where it has failed all are told; where others have given it
 // up it has failed here as well.
 func (o *circle) made(d *Comm, err error) (*Comm, error) {
+	d, err = o.settled(d, err)
+	if o.ended != nil {
+		err = o.ended(err)
+	}
+	return d, err
+}
+
+func (o *circle) settled(d *Comm, err error) (*Comm, error) {
 	if err == nil {
 		o.w.eng.Do(func(op *engine.Op) {
 			if err = o.w.toldOf(o); err == nil && d != nil {

@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -260,7 +259,8 @@ type Program struct {
 
 // Spawn starts another job and makes an intercommunicator with its processes,
 // who find theirs by World.Parent. It is collective; only the root's programs
-// are used.
+// are used. It fails with ErrSpawn where one of the processes ends before it has called
+// Init or Run: because there is no such program, or it is none of MPI.
 func (c *Comm) Spawn(root int, programs ...Program) (*Comm, error) {
 	const op = "Spawn"
 	if err := c.intraRoot(op, root); err != nil {
@@ -270,7 +270,7 @@ func (c *Comm) Spawn(root int, programs ...Program) (*Comm, error) {
 	started := []int64{1}
 	var why error
 	if c.rank == root {
-		if port, why = c.w.startJob(programs); why != nil {
+		if port, why = c.startJob(programs); why != nil {
 			started[0] = 0
 		}
 	}
@@ -298,7 +298,8 @@ func (c *Comm) Spawn(root int, programs ...Program) (*Comm, error) {
 }
 
 // startJob asks the launcher for a job that will connect to the port returned.
-func (w *World) startJob(programs []Program) (port string, err error) {
+func (c *Comm) startJob(programs []Program) (port string, err error) {
+	w, ctx := c.w, c.until()
 	var req pmi.SpawnRequest
 	for _, p := range programs {
 		req.Apps = append(req.Apps, pmi.SpawnApp{N: p.N, Prog: p.Path, Args: p.Args, Info: p.Info})
@@ -307,7 +308,7 @@ func (w *World) startJob(programs []Program) (port string, err error) {
 		return "", err
 	}
 	req.Keys = map[string]string{parentKey: port}
-	codes, err := w.launcher.Spawn(context.Background(), req)
+	codes, err := w.launcher.Spawn(ctx, req)
 	for i, c := range codes {
 		if c != 0 && err == nil {
 			err = fmt.Errorf("process %d of the new job did not start: code %d", i, c)

@@ -181,8 +181,9 @@ func (w *window) wrapWait(op string, q question) error {
 	if q.id == (engine.ID{}) { // not a request: it was never asked
 		return w.c.wrap(op, q.target, q.err)
 	}
+	end := w.c.orRevoke()
 	_, err := w.c.w.eng.Wait(q.id)
-	return w.c.wrap(op, q.target, err)
+	return w.c.wrap(op, q.target, end(err))
 }
 
 // Post lets the members of a group access our memory, until they have called
@@ -358,12 +359,19 @@ func (w *window) cannot(rank int) error {
 
 // awaitEach waits for a note of each rank and takes it.
 func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]int) error {
+	end := w.c.orRevoke()
+	r, err := w.awaitAll(ranks, of)
+	return w.c.wrap(op, r, end(err))
+}
+
+// awaitAll returns the rank whose note will not come, and why.
+func (w *window) awaitAll(ranks []int, of func(*exposure) map[int]int) (int, error) {
 	eng := w.c.w.eng
 	for _, r := range ranks {
 		for {
 			id, err := eng.General()
 			if err != nil {
-				return w.c.wrap(op, r, err)
+				return r, err
 			}
 			w.mu.Lock()
 			n := of(&w.exposure)
@@ -380,12 +388,12 @@ func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]in
 				eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{}, err) })
 			}
 			if _, err := eng.Wait(id); err != nil {
-				return w.c.wrap(op, r, err)
+				return r, err
 			}
 			if there {
 				break
 			}
 		}
 	}
-	return nil
+	return -1, nil
 }

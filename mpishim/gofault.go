@@ -51,7 +51,7 @@ func (j *goJob) exited(g *goProc, r exitReport) {
 	if g.code = r.Code; !finished {
 		g.world.srv.Died(g.rank, r.Code)
 	}
-	if r.Code == 0 {
+	if !finished && j.fails(g, r.What) || r.Code == 0 {
 		return
 	}
 	words := " " + r.What
@@ -168,6 +168,7 @@ func (j *goJob) nodeLost(n *goNode) {
 			g.ended, g.code, lost = true, CodeFailed, true
 			j.left--
 			g.world.srv.Died(g.rank, CodeFailed)
+			j.fails(g, "was on a node that is lost")
 		}
 	}
 	switch {

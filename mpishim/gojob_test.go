@@ -108,6 +108,14 @@ rank 2 of 3 app 0 on n2 site s2 at 127.0.0.2 in DIR FOO=x y ["a b" "c\""]
 		{[]string{"spawn", "n2"}, false, `rank 0 of 2 app 0 on n2 site s2 at 127.0.0.2 in DIR FOO=x y ["of mine"]
 rank 1 of 2 app 0 on n2 site s2 at 127.0.0.2 in DIR FOO=x y ["of mine"]
 `, "", 0},
+		{[]string{"barren"}, false, `/bin/false: pmi: spawn: the launcher says: rank 0 of spawned job 2 on n1 exited with code 1; MPI had not begun there
+/bin/true: pmi: spawn: the launcher says: rank 0 of spawned job 1 on n1 ended; MPI had not begun there
+/no/such: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 found no program: /no/such; MPI had not begun there
+`, "", 0},
+		{[]string{"barren"}, true, `/bin/false: pmi: spawn: the launcher says: rank 0 of spawned job 2 on n1 exited with code 1; MPI had not begun there
+/bin/true: pmi: spawn: the launcher says: rank 0 of spawned job 1 on n1 ended; MPI had not begun there
+/no/such: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 found no program: /no/such; MPI had not begun there
+`, "", 0},
 	} {
 		t.Run(strings.Join(tt.mode, " "), func(t *testing.T) {
 			p := goPlan(t, prog, tt.mode...)

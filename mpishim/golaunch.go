@@ -1,6 +1,7 @@
 package mpishim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,7 +56,7 @@ func RunGo(ctx context.Context, p Plan, s Streams, remote Remote) (code int, err
 			places = append(places, i)
 		}
 	}
-	if err := j.startWorld(p.Apps, places, worldOptions{wdir: p.Wdir, must: p.MustWdir}); err != nil {
+	if _, err := j.startWorld(p.Apps, places, worldOptions{wdir: p.Wdir, must: p.MustWdir}); err != nil {
 		return CodeFailed, &ExitError{CodeFailed, err}
 	}
 	j.takeInput()
@@ -67,6 +68,30 @@ type goWorld struct {
 	id    int // 0: the first; others were spawned
 	srv   *pmi.Server
 	procs []*goProc // by rank
+
+	failed  bool       // to come into being, for whoever spawned it
+	failure chan error // why, once; nil: it is the first
+}
+
+// fails ends a spawned job of which a process has ended before all have begun with MPI:
+// nobody will join it to the one that spawned it. It reports whether that is so; then
+// this is an error of Spawn's, and none of the job.
+func (j *goJob) fails(g *goProc, what string) bool {
+	w := g.world
+	if w.failed || w.failure == nil {
+		return w.failed
+	}
+	select {
+	case <-w.srv.Met():
+		return false
+	default:
+	}
+	w.failed = true
+	w.failure <- fmt.Errorf("rank %s %s; MPI had not begun there", g.label(), cmp.Or(what, "ended"))
+	for _, other := range w.procs {
+		j.fence(other)
+	}
+	return true
 }
 
 // goProc is one process.
@@ -108,14 +133,17 @@ type worldOptions struct {
 }
 
 // startWorld serves a job and starts its ranks, rank r on node places[r].
-func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) error {
+func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) (*goWorld, error) {
 	w := &goWorld{id: len(j.worlds)}
+	if opt.spawned {
+		w.failure = make(chan error, 1)
+	}
 	var of []int // app of each rank
 	for i, a := range apps {
 		of = append(of, slices.Repeat([]int{i}, a.N)...)
 	}
 	if len(of) != len(places) || len(j.procs)+len(of) > maxRanks {
-		return failf(CodeFailed, "%d ranks for %d places; a job has at most %d", len(of), len(places), maxRanks)
+		return nil, failf(CodeFailed, "%d ranks for %d places; a job has at most %d", len(of), len(places), maxRanks)
 	}
 	keys := map[string]string{"PMI_process_mapping": processMapping(places)}
 	for k, v := range opt.keys {
@@ -130,11 +158,11 @@ func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) error {
 		Spawn:  j.spawn,
 	})
 	if err != nil {
-		return failf(CodeFailed, "%w", err)
+		return nil, failf(CodeFailed, "%w", err)
 	}
 	ln, err := listenRanks(j.p.Overlay.Addr)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	specs := make([]startSpec, len(j.nodes))
 	for r, place := range places {
@@ -146,7 +174,7 @@ func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) error {
 	starts, err := j.pack(specs, apps, opt)
 	if err != nil {
 		ln.Close()
-		return err
+		return nil, err
 	}
 	j.worlds = append(j.worlds, w)
 	j.serve(w, ln)
@@ -161,7 +189,7 @@ func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) error {
 			j.nodeLost(j.nodes[i])
 		}
 	}
-	return nil
+	return w, nil
 }
 
 // serve has the world's server take connections until the job is over.
@@ -259,21 +287,40 @@ func processMapping(places []int) string {
 }
 
 // spawn starts another job for a rank: its ranks go to the nodes of this job in
-// turn, or to those that the hint "host" names. It is called by servers.
+// turn, or to those that the hint "host" names. It returns when all have begun with MPI,
+// or one has ended without. It is called by servers.
 func (j *goJob) spawn(ctx context.Context, req pmi.SpawnRequest) ([]int, error) {
-	done := make(chan error, 1)
-	j.post(func() { done <- j.spawnHere(req) })
+	type started struct {
+		w   *goWorld
+		err error
+	}
+	done := make(chan started, 1)
+	j.post(func() {
+		w, err := j.spawnHere(req)
+		done <- started{w, err}
+	})
+	var s started
 	select {
-	case err := <-done:
-		return make([]int, req.Ranks()), err
+	case s = <-done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	select {
+	case <-s.w.srv.Met():
+		return make([]int, req.Ranks()), nil
+	case err := <-s.w.failure:
+		return nil, err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (j *goJob) spawnHere(req pmi.SpawnRequest) error {
+func (j *goJob) spawnHere(req pmi.SpawnRequest) (*goWorld, error) {
 	if j.ending {
-		return errors.New("the job is ending")
+		return nil, errors.New("the job is ending")
 	}
 	opt := worldOptions{keys: req.Keys, spawned: true}
 	var apps []App
@@ -289,7 +336,7 @@ func (j *goJob) spawnHere(req pmi.SpawnRequest) error {
 		}
 		chosen, err := j.choose(a.Info["host"])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for range a.N {
 			places = append(places, chosen[j.turn%len(chosen)])

@@ -37,6 +37,7 @@ func modes() map[string]func(ctx context.Context, c *pmi.Client, args []string) 
 		"cat":     cat,
 		"spam":    spam,
 		"spawn":   spawn,
+		"barren":  barren,
 		"child":   hello,
 	}
 }
@@ -198,6 +199,17 @@ func spawn(ctx context.Context, c *pmi.Client, args []string) error {
 		}
 		if len(codes) != 2 {
 			return fmt.Errorf("spawning two ends with %v", codes)
+		}
+	}
+	return c.Barrier(ctx)
+}
+
+// barren has rank 0 spawn programs that are none of MPI, and none at all.
+func barren(ctx context.Context, c *pmi.Client, args []string) error {
+	if c.Rank() == 0 {
+		for _, prog := range []string{"/bin/true", "/bin/false", "/no/such"} {
+			_, err := c.Spawn(ctx, pmi.SpawnRequest{Apps: []pmi.SpawnApp{{N: 1, Prog: prog}, {N: 1, Prog: "/bin/sleep", Args: []string{"1000"}}}})
+			fmt.Println(prog+":", err)
 		}
 	}
 	return c.Barrier(ctx)

@@ -1,0 +1,78 @@
+package mpi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mpi"
+	"github.com/meshmpi/meshmpi/mpi/mpitest"
+)
+
+// loner is what a rank has whose calls no other joins: a communicator of two and a
+// window of it, whose memory at the other is locked; and a communicator of its own.
+type loner struct {
+	c, own *mpi.Comm
+	w      *mpi.Win[int64]
+}
+
+// TestWithContextAlone: calls that wait for others end with their context, where those
+// never come.
+func TestWithContextAlone(t *testing.T) {
+	for name, call := range map[string]func(a loner) error{
+		"Allreduce":   func(a loner) error { return mpi.Allreduce(a.c, nil, []int{1}, mpi.Sum) },
+		"Dup":         func(a loner) error { return second(a.c.Dup()) },
+		"Split":       func(a loner) error { return second(a.c.Split(0, 0)) },
+		"CreateGroup": func(a loner) error { return second(a.c.CreateGroup(a.c.Group(), 1)) },
+		"CartCreate":  func(a loner) error { return second(a.c.CartCreate([]int{2}, []bool{true}, false)) },
+		"NewWin":      func(a loner) error { return second(mpi.AllocateWin[int64](a.c, 1)) },
+		"InterCreate": func(a loner) error { return second(a.own.InterCreate(0, a.c, 1, 7)) },
+		"Accept": func(a loner) error {
+			port, err := a.c.World().OpenPort()
+			if err != nil {
+				return err
+			}
+			return errors.Join(second(a.own.Accept(port, 0)), a.c.World().ClosePort(port))
+		},
+		"Fence": func(a loner) error { return a.w.Fence() },
+		"Start": func(a loner) error { return errors.Join(a.w.Start(a.c.Group()), a.w.Complete()) },
+		"Post":  func(a loner) error { return errors.Join(a.w.Post(a.c.Group()), a.w.Wait()) },
+		"Lock":  func(a loner) error { return a.w.Lock(mpi.LockExclusive, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mpitest.Run(t, 2, func(c *mpi.Comm) error {
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				d, err := c.Dup()
+				if err != nil {
+					return err
+				}
+				a := loner{c: d.WithContext(ctx)}
+				if a.own, err = a.c.Split(c.Rank(), 0); err != nil {
+					return err
+				}
+				if a.w, err = mpi.AllocateWin[int64](a.c, 1); err != nil {
+					return err
+				}
+				if c.Rank() == 1 {
+					if err := a.w.Lock(mpi.LockExclusive, 1); err != nil {
+						return err
+					}
+				}
+				if err := mpi.Barrier(c); err != nil {
+					return err
+				}
+				if c.Rank() == 0 {
+					time.AfterFunc(20*time.Millisecond, cancel)
+					if err := call(a); !errors.Is(err, context.Canceled) || !errors.Is(err, mpi.ErrRevoked) {
+						return fmt.Errorf("%s: %v", name, err)
+					}
+				}
+				return mpi.Barrier(c)
+			})
+		})
+	}
+}
