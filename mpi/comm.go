@@ -59,6 +59,7 @@ type comm struct {
 	idle       atomic.Pointer[run] // of an operation that has ended, for the next one
 	freed      atomic.Bool
 	revoked    atomic.Bool
+	gone       bool // its contexts are given back; guarded by the engine
 
 	mu    sync.Mutex // guards what follows
 	name  string

@@ -10,8 +10,9 @@ import (
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
 )
 
-// commID tells a communicator from all others that there have been or will be, while
-// its contexts are used again. All its members know the same: the highest of the random
+// commID tells a communicator from all others that a process has had or will have, while
+// its contexts are used again. (Those that one Split makes for several colors have the
+// same.) All its members know the same: the highest of the random
 // numbers that those have proposed who have agreed on the contexts.
 type commID uint64
 
@@ -110,6 +111,9 @@ func (w *World) spoil(n int) {
 
 // spoil is spoil with the contexts locked.
 func (x *contexts) spoil(w *World, n int) {
+	for k := range contextsPerComm {
+		w.eng.RefuseContext(engine.Context(n)*contextsPerComm + k)
+	}
 	x.spoilt = append(x.spoilt, n)
 	if len(x.spoilt) <= mostSpoilt {
 		return
@@ -163,7 +167,7 @@ func (w *World) reap() {
 			idle = w.eng.CloseContext(c.base + k)
 		}
 		if idle {
-			c.w.forgive(c.id)
+			c.w.forgive(c)
 			if n := int(c.base / contextsPerComm); c.spoilt.Load() {
 				x.spoil(w, n)
 			} else {
@@ -380,7 +384,8 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 		ranks[i] = c.rankOf.of(p)
 	}
 	o := &circle{w: c.w, procs: g.procs, topo: c.w.topology(g), of: c.comm, id: c.id, ctx: c.base + ctxInternal, tag: c.tagOf(ofGroup, tag, ranks)}
-	o.whole, o.ended = o, c.orRevoke()
+	o.whole = o
+	o.begin(c)
 	d, err := o.newComm(g)
 	d, err = o.made(d, err)
 	return d, c.wrap("CreateGroup", -1, err)

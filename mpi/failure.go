@@ -105,22 +105,21 @@ func (c *comm) revoke() { c.w.eng.Do(c.revokeHeld) }
 // Every one tells every other, so that all learn of it even when the first has died on
 // the way.
 func (c *comm) revokeHeld(op *engine.Op) {
-	if c.revoked.Swap(true) {
+	if c.gone || c.revoked.Swap(true) {
 		return
 	}
 	c.spoilt.Store(true)
 	for k := range ctxRecovery {
 		op.Revoke(c.base+k, engine.ErrRevoked)
 	}
-	c.w.revokeRuns(op, c.id, engine.AnyProc)
+	c.w.revokeRuns(op, c.id)
 	if win := c.win.Load(); win != nil {
 		for r := range win.targets {
 			win.lost(op, r, engine.ErrRevoked)
 		}
 	}
 	var hdr [24]byte
-	binary.LittleEndian.PutUint32(hdr[:], uint32(c.base))
-	binary.LittleEndian.PutUint64(hdr[8:], uint64(c.id))
+	binary.LittleEndian.PutUint64(hdr[:], uint64(c.id))
 	for _, g := range []*Group{c.group, c.remote} {
 		if g == nil {
 			continue
@@ -133,22 +132,23 @@ func (c *comm) revokeHeld(op *engine.Op) {
 	}
 }
 
-// revokedByPeer is told that another member has revoked a communicator, by its first
-// context and its ID.
+// revokedByPeer is told that another member has revoked a communicator, whose ID the
+// header begins with.
 func (w *World) revokedByPeer(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
-	base, id := engine.Context(binary.LittleEndian.Uint32(hdr[:])), commID(binary.LittleEndian.Uint64(hdr[8:]))
-	if c := w.commAt(base); c != nil && c.id == id {
+	id := commID(binary.LittleEndian.Uint64(hdr[:]))
+	if c := w.commOf(id); c != nil {
 		if c.has(from) {
 			c.revokeHeld(op)
 		}
 		return
 	}
-	w.revokeRuns(op, id, from) // freed here, with operations under way
-	w.runs.remember(revocation(id), notice{from: from, dead: wasRevoked})
+	if w.runs.makings.Load() > 0 { // it may be of one of them; otherwise it has been here
+		w.runs.remember(revocation(id), notice{from: from, dead: wasRevoked})
+	}
 }
 
-// revocation is where it is remembered that a communicator has been revoked that is not
-// there: it is being made, or has been freed.
+// revocation is where it is remembered that a communicator has been revoked that is
+// being made.
 func revocation(id commID) turn { return turn{id: id, ctx: engine.MaxContexts} }
 
 // revokeEarly revokes a communicator that has just been made, if another member has done
@@ -232,6 +232,13 @@ func (c *Comm) Shrink() (*Comm, error) {
 		return nil, fail(op, ErrUnsupported, "of intercommunicators; shrink the two sides and join them anew")
 	}
 	c.w.reap()
+	c.w.runs.makings.Add(1)
+	d, err := c.shrink()
+	c.w.eng.Do(func(*engine.Op) { c.w.runs.settled(c.w) })
+	return d, c.wrap(op, -1, err)
+}
+
+func (c *Comm) shrink() (*Comm, error) {
 	for at := 0; ; {
 		n := c.w.contexts.reserve(at)
 		a := c.newAgreement()
@@ -240,12 +247,11 @@ func (c *Comm) Shrink() (*Comm, error) {
 		if err == nil && a.most[0] == -a.most[1] {
 			o := &circle{w: c.w, procs: c.group.procs, id: c.id, ctx: c.base + ctxRecovery, tag: a.tag, of: c.comm}
 			o.whole = o
-			d, err := o.made(c.w.newComm(engine.Context(n)*contextsPerComm, commID(a.most[2]), c.group.with(a.alive()), nil), nil)
-			return d, c.wrap(op, -1, err)
+			return o.agreed(c.w.newComm(engine.Context(n)*contextsPerComm, commID(a.most[2]), c.group.with(a.alive()), nil), nil)
 		}
 		if err != nil {
 			c.w.spoil(n)
-			return nil, c.wrap(op, -1, err)
+			return nil, err
 		}
 		c.w.contexts.release(n)
 		at = int(a.most[0])

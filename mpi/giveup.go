@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -39,6 +40,7 @@ type runs struct {
 	given   map[turn]notice
 	older   map[turn]notice // those before
 	dropped int             // notices beyond mostGiven
+	makings atomic.Int32    // under way: notices may be about communicators that are not there yet
 	log     *slog.Logger
 }
 
@@ -250,28 +252,52 @@ func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte)
 	if w.unmake(op, at, n) {
 		return
 	}
-	w.runs.remember(at, n)
+	if w.runs.makings.Load() > 0 || w.concerns(at.id) {
+		w.runs.remember(at, n)
+	}
 }
 
 // revokeRuns ends the operations under way of a communicator that is revoked, and the
 // makings. Their messages have ended, but for those that another has refused: for them
 // an operation waits to be told why; and a leader's steps with another are not sent
-// there. With from, only those of its members are ended.
-func (w *World) revokeRuns(op *engine.Op, id commID, from engine.Proc) {
+// there.
+func (w *World) revokeRuns(op *engine.Op, id commID) {
 	for r := w.runs.first; r != nil; {
 		next := r.next
-		if o := r.o.all(); o.id == id && (from == engine.AnyProc || slices.Contains(o.procs, from)) {
+		if r.o.all().id == id {
 			r.giveUp(op, engine.ErrRevoked)
 		}
 		r = next
 	}
 }
 
-// forgive forgets what was told of a communicator's operations: there will be none.
-func (w *World) forgive(id commID) {
+// forgive forgets a communicator in which nothing is under way any more, and what was
+// told of its operations: there will be none.
+func (w *World) forgive(c *comm) {
 	w.eng.Do(func(*engine.Op) {
-		for _, m := range []map[turn]notice{w.runs.given, w.runs.older} {
-			maps.DeleteFunc(m, func(at turn, _ notice) bool { return at.id == id })
-		}
+		c.gone = true
+		w.comms.mu.Lock()
+		delete(w.comms.all, c.id)
+		w.comms.mu.Unlock()
+		w.runs.forget(func(id commID) bool { return id == c.id })
 	})
 }
+
+// forget drops the notices about some communicators.
+func (a *runs) forget(about func(commID) bool) {
+	for _, m := range []map[turn]notice{a.given, a.older} {
+		maps.DeleteFunc(m, func(at turn, _ notice) bool { return about(at.id) })
+	}
+}
+
+// settled says that a making is over. With the last, nothing is to be remembered any
+// more of communicators that are not there. The engine is held.
+func (a *runs) settled(w *World) {
+	if a.makings.Add(-1) == 0 && len(a.given)+len(a.older) > 0 {
+		a.forget(func(id commID) bool { return !w.concerns(id) })
+	}
+}
+
+// concerns reports whether notices about a communicator that no making is about can be
+// of any use. Whoever calls at a port may have given that up before we answer.
+func (w *World) concerns(id commID) bool { return id == idMeeting || w.commOf(id) != nil }

@@ -12,6 +12,7 @@ import (
 func TestNoticesForgotten(t *testing.T) {
 	w := &World{}
 	a := &w.runs
+	a.makings.Add(1)
 	o := &circle{procs: []engine.Proc{0, 1, 2}}
 	for o.tag = range int32(3*mostGiven + 5) {
 		hdr := o.notice(2)

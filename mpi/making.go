@@ -26,8 +26,15 @@ import (
 func (c *Comm) making() *circle {
 	o := c.everybody(c.nextTag())
 	o.ctx = c.base + ctxInternal
-	o.whole, o.ended = &o, c.orRevoke()
+	o.whole = &o
+	o.begin(c)
 	return &o
+}
+
+// begin says that a making is under way, until made.
+func (o *circle) begin(c *Comm) {
+	o.ended = c.orRevoke()
+	o.w.runs.makings.Add(1)
 }
 
 // side is the caller's side in the making of a communicator.
@@ -64,14 +71,15 @@ func (o *circle) turn() turn { return turn{o.id, o.ctx, o.tag} }
 // made ends a making. Where it has failed all are told; where others have given it
 // up it has failed here as well.
 func (o *circle) made(d *Comm, err error) (*Comm, error) {
-	d, err = o.settled(d, err)
+	d, err = o.agreed(d, err)
+	o.w.eng.Do(func(*engine.Op) { o.w.runs.settled(o.w) })
 	if o.ended != nil {
 		err = o.ended(err)
 	}
 	return d, err
 }
 
-func (o *circle) settled(d *Comm, err error) (*Comm, error) {
+func (o *circle) agreed(d *Comm, err error) (*Comm, error) {
 	if err == nil {
 		o.w.eng.Do(func(op *engine.Op) {
 			if err = o.w.toldOf(o); err == nil && d != nil {

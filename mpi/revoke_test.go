@@ -279,3 +279,51 @@ func TestRevokedMessages(t *testing.T) {
 		return nil
 	}, mpitest.FaultTolerant())
 }
+
+// TestRevokeReceive: a receive that is under way on a communicator that has been freed
+// here ends when another member revokes it.
+func TestRevokeReceive(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			_, err := mpi.Recv(c, make([]int, 1), 0, 0)
+			return first(err, d.Revoke(), d.Free())
+		}
+		r, err := mpi.Irecv(d, make([]int, 1), 1, 0)
+		if err := first(err, d.Free(), mpi.Send(c, []int{1}, 1, 0)); err != nil {
+			return err
+		}
+		_, err = r.Wait()
+		return revoked("Irecv", err)
+	}, mpitest.FaultTolerant())
+}
+
+// TestNothingRemembered: of communicators that have been revoked and freed nothing is
+// remembered.
+func TestNothingRemembered(t *testing.T) {
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		for range 20 {
+			d, err := c.Dup()
+			if err != nil {
+				return err
+			}
+			if err := d.Revoke(); err != nil {
+				return err
+			}
+			if err := first(d.Free(), mpi.Barrier(c)); err != nil {
+				return err
+			}
+		}
+		d, err := c.Dup() // after which all have told all
+		if err := first(err, mpi.Barrier(d)); err != nil {
+			return err
+		}
+		if n := mpi.Remembered(c); n != 0 {
+			return fmt.Errorf("%d notices are remembered", n)
+		}
+		return mpi.Barrier(c)
+	}, mpitest.FaultTolerant())
+}

@@ -60,6 +60,7 @@ func (r *run) cleared() *run {
 func (r *run) begin() (err error) {
 	if r.id, err = r.o.w.eng.General(); err != nil {
 		r.err = err
+		r.o.spoil()
 		r.o.w.eng.Do(func(op *engine.Op) { r.tell(op) })
 		return err
 	}

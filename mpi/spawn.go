@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,6 @@ type spawning struct {
 	mu    sync.Mutex // guards what follows
 	ports map[int32]bool
 	next  int32 // number of the next port
-	calls int32 // and of the next connection that this process makes
 }
 
 // The context in which processes meet that have no communicator in common, and
@@ -224,10 +224,7 @@ func (o *circle) call(op, port string) (*circle, error) {
 	if err != nil {
 		return nil, &Error{Op: op, Class: ErrPort, Peer: -1, Err: err}
 	}
-	w.spawning.mu.Lock()
-	n := w.spawning.calls
-	w.spawning.calls = (n + 1) % callTag
-	w.spawning.mu.Unlock()
+	n := rand.Int32N(callTag) // the other may call here
 	names := w.namesOf([]engine.Proc{engine.Proc(w.launcher.Rank())})
 	far := o.pair(procs[0], idMeeting, ctxMeeting, callTag|n)
 	o.whole.far = far

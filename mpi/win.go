@@ -71,7 +71,7 @@ func newWindow(c *Comm, mem []byte, kind datatype.Kind) (*window, error) {
 	w := &window{mem: mem, kind: kind, size: kind.Size(), targets: make([]epoch, c.Size())}
 	o := c.making()
 	own, err := w.open(c, o)
-	if w.c, err = o.made(own, err); err != nil {
+	if _, err = o.made(own, err); err != nil { // open has set w.c
 		return nil, c.wrap(op, -1, err)
 	}
 	return w, nil

@@ -76,3 +76,20 @@ func TestWithContextAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestWithContextLate: a context that ends when a call has gone well, and the communicator
+// has been freed, does no harm to the one that has its contexts now.
+func TestWithContextLate(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		d, err := c.Dup()
+		if err := first(err, d.Free()); err != nil {
+			return err
+		}
+		next, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		mpi.RevokeFreed(d)
+		return mpi.Barrier(next)
+	})
+}

@@ -104,6 +104,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	if w.eng, err = engine.New(cfg); err != nil {
 		return err
 	}
+	w.runs.makings.Add(1) // of the world
 	w.eng.Handle(amRevoke, w.revokedByPeer)
 	w.eng.Handle(amGiveUp, w.gaveUp)
 	w.runs.log = o.log
@@ -160,7 +161,10 @@ func (w *World) makeComms(o *options, all []engine.Proc) {
 	w.profile = openProfile(o, !inside, os.Getenv, w.launcher)
 	w.world = w.newComm(0, idWorld, g, nil)
 	w.world.SetName("world")
-	w.eng.Do(w.world.revokeEarly)
+	w.eng.Do(func(op *engine.Op) {
+		w.world.revokeEarly(op)
+		w.runs.settled(w)
+	})
 	w.self = w.newComm(contextsPerComm, idSelf, g.with([]engine.Proc{g.self}), nil)
 	w.self.SetName("self")
 }
@@ -305,19 +309,20 @@ func (w *World) anyFailed() bool {
 // swapInt64 converts numbers of our own.
 var swapInt64 = datatype.Basic(datatype.Int64)
 
-// comms are the communicators of a process, by the first of their contexts.
+// comms are the communicators of a process.
 type comms struct {
-	mu   sync.Mutex // guards list
-	list map[engine.Context]*comm
+	mu   sync.Mutex               // guards what follows
+	list map[engine.Context]*comm // that have not been freed, by the first of their contexts
+	all  map[commID]*comm         // also freed ones with operations under way
 }
 
 func (w *World) remember(c *comm) {
 	w.comms.mu.Lock()
 	defer w.comms.mu.Unlock()
 	if w.comms.list == nil {
-		w.comms.list = map[engine.Context]*comm{}
+		w.comms.list, w.comms.all = map[engine.Context]*comm{}, map[commID]*comm{}
 	}
-	w.comms.list[c.base] = c
+	w.comms.list[c.base], w.comms.all[c.id] = c, c
 }
 
 func (w *World) forget(c *comm) {
@@ -331,6 +336,13 @@ func (w *World) commAt(base engine.Context) *comm {
 	w.comms.mu.Lock()
 	defer w.comms.mu.Unlock()
 	return w.comms.list[base]
+}
+
+// commOf finds a communicator by its ID.
+func (w *World) commOf(id commID) *comm {
+	w.comms.mu.Lock()
+	defer w.comms.mu.Unlock()
+	return w.comms.all[id]
 }
 
 func recordKey(rank int) string { return "mpi-" + strconv.Itoa(rank) }

@@ -23,6 +23,7 @@ type mutant struct {
 	file, what string
 	from, to   string // lines
 	run        string // tests; empty: all
+	in         string // whose they are, a directory
 }
 
 func main() {
@@ -80,7 +81,7 @@ func read(name string) (list []mutant, err error) {
 		return nil, fmt.Errorf("%s has no list", name)
 	}
 	for _, block := range strings.Split(strings.TrimSpace(parts[1]), "\n\n") {
-		var m mutant
+		m := mutant{in: "mpi"}
 		for i, line := range strings.Split(block, "\n") {
 			switch {
 			case i == 0:
@@ -91,6 +92,9 @@ func read(name string) (list []mutant, err error) {
 				m.to = line[1:]
 			case strings.HasPrefix(line, "run "):
 				m.run = line[len("run "):]
+				if in, run, ok := strings.Cut(m.run, " "); ok {
+					m.in, m.run = in, run
+				}
 			}
 		}
 		if m.from == "" || m.to == "" {
@@ -139,11 +143,11 @@ func (m *mutant) try(dir string) (by string, err error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "mutant.test")
-	if out, err := exec.Command("go", "test", "-overlay", list, "-c", "-o", binary, "./mpi").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-overlay", list, "-c", "-o", binary, "./"+m.in).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("it does not compile: %s", out)
 	}
 	test := exec.Command(binary, "-test.failfast", "-test.timeout=100s", "-test.run="+m.run)
-	test.Dir = "mpi"
+	test.Dir = m.in
 	out, err := test.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

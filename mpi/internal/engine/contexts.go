@@ -102,6 +102,20 @@ func (e *Engine) CloseContext(c Context) (idle bool) {
 	return true
 }
 
+// RefuseContext has what comes in a context that is closed and idle dropped instead of
+// kept, until it is closed once more or opened.
+func (e *Engine) RefuseContext(c Context) {
+	e.gate.lock()
+	defer e.leave()
+	if c >= MaxContexts || e.closed {
+		return
+	}
+	if d, err := e.landing(c); err == nil && !d.open {
+		d.revoked = ErrRevoked
+		e.purge(d)
+	}
+}
+
 // purge drops the messages that wait in a context.
 func (e *Engine) purge(d *domain) {
 	for m := d.arrived.first; m != nil; m = d.arrived.first {
@@ -126,8 +140,8 @@ func (e *Engine) Acknowledge(c Context) {
 	}
 }
 
-// Revoke ends everything under way in a context with err and refuses what is
-// begun there from now on. Nil: ErrRevoked.
+// Revoke ends everything under way in a context, which may be closed, with err and
+// refuses what is begun there from now on. Nil: ErrRevoked.
 func (e *Engine) Revoke(c Context, err error) {
 	e.gate.lock()
 	defer e.leave()
@@ -135,10 +149,10 @@ func (e *Engine) Revoke(c Context, err error) {
 }
 
 func (e *Engine) revoke(c Context, err error) {
-	d, bad := e.domain(c)
-	if bad != nil || d.revoked != nil {
+	if int(c) >= len(e.contexts) || e.contexts[c] == nil || e.contexts[c].revoked != nil {
 		return
 	}
+	d := e.contexts[c]
 	if err == nil {
 		err = ErrRevoked
 	}
