@@ -209,7 +209,7 @@ func (c *Comm) Compare(other *Comm) Comparison {
 // lost. Anything else has begun in other processes as well and cannot be taken
 // back: the communicator is revoked, on all of them, or that of the window. What is made
 // of the view has the same ctx. Agree and Shrink, which go on after that, do not end
-// with ctx.
+// with ctx, nor does what Shrink makes.
 func (c *Comm) WithContext(ctx context.Context) *Comm { return &Comm{c.comm, ctx} }
 
 // orRevoke has a call that cannot be withdrawn end when the ctx of WithContext does. The

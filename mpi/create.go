@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -77,6 +78,7 @@ type circle struct {
 	// Of a step in making a communicator (making.go); nil otherwise.
 	whole *circle           // all whom it concerns
 	far   *circle           // of the whole: this leader and another's
+	view  context.Context   // of the whole: of the view
 	ended func(error) error // of the whole: ends Comm.orRevoke
 }
 
@@ -232,7 +234,7 @@ func (c *Comm) dup() (*Comm, error) {
 	if d, err = o.made(d, err); err != nil {
 		return nil, c.wrap("Dup", -1, err)
 	}
-	d.cart, d.graph, d.info, d.ctx = c.cart, c.graph, c.Info(), c.ctx
+	d.cart, d.graph, d.info = c.cart, c.graph, c.Info()
 	return d, nil
 }
 
@@ -275,9 +277,6 @@ func (c *Comm) split(op string, color, key int) (*Comm, error) {
 	}
 	if d, err = o.made(d, err); err != nil {
 		return nil, c.wrap(op, -1, err)
-	}
-	if d != nil && !c.Inter() {
-		d.ctx = c.ctx
 	}
 	return d, nil
 }

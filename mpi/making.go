@@ -33,7 +33,7 @@ func (c *Comm) making() *circle {
 
 // begin says that a making is under way, until made.
 func (o *circle) begin(c *Comm) {
-	o.ended = c.orRevoke()
+	o.ended, o.view = c.orRevoke(), c.ctx
 	o.w.runs.makings.Add(1)
 }
 
@@ -73,10 +73,10 @@ func (o *circle) turn() turn { return turn{o.id, o.ctx, o.tag} }
 func (o *circle) made(d *Comm, err error) (*Comm, error) {
 	d, err = o.agreed(d, err)
 	o.w.eng.Do(func(*engine.Op) { o.w.runs.settled(o.w) })
-	if o.ended != nil {
-		err = o.ended(err)
+	if d != nil {
+		d.ctx = o.view
 	}
-	return d, err
+	return d, o.ended(err)
 }
 
 func (o *circle) agreed(d *Comm, err error) (*Comm, error) {
@@ -166,7 +166,7 @@ func (w *World) unmake(op *engine.Op, at turn, n notice) bool {
 func (w *World) bornAt(at turn) (found []*comm) {
 	w.comms.mu.Lock()
 	defer w.comms.mu.Unlock()
-	for _, c := range w.comms.list {
+	for _, c := range w.comms.all {
 		if c.born == nil {
 			continue
 		}

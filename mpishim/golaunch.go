@@ -69,7 +69,8 @@ type goWorld struct {
 	srv   *pmi.Server
 	procs []*goProc // by rank
 
-	failed  bool       // to come into being, for whoever spawned it
+	met     bool       // all have begun with MPI, and whoever spawned it is told so
+	failed  bool       // to come into being
 	failure chan error // why, once; nil: it is the first
 }
 
@@ -78,13 +79,8 @@ type goWorld struct {
 // this is an error of Spawn's, and none of the job.
 func (j *goJob) fails(g *goProc, what string) bool {
 	w := g.world
-	if w.failed || w.failure == nil {
+	if w.failed || w.met || w.failure == nil {
 		return w.failed
-	}
-	select {
-	case <-w.srv.Met():
-		return false
-	default:
 	}
 	w.failed = true
 	w.failure <- fmt.Errorf("rank %s %s; MPI had not begun there", g.label(), cmp.Or(what, "ended"))
@@ -308,13 +304,24 @@ func (j *goJob) spawn(ctx context.Context, req pmi.SpawnRequest) ([]int, error) 
 	if s.err != nil {
 		return nil, s.err
 	}
-	select {
-	case <-s.w.srv.Met():
-		return make([]int, req.Ranks()), nil
-	case err := <-s.w.failure:
-		return nil, err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	met := s.w.srv.Met()
+	begun := make(chan struct{})
+	for {
+		select {
+		case <-met:
+			met = nil
+			j.post(func() {
+				if s.w.met = !s.w.failed; s.w.met {
+					close(begun)
+				}
+			})
+		case <-begun:
+			return make([]int, req.Ranks()), nil
+		case err := <-s.w.failure:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 }
 

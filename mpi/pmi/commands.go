@@ -121,8 +121,8 @@ func (ss *session) answerName(m message) {
 	}
 }
 
-// answerSpawn collects a request and has the launcher carry it out. The rank's
-// other commands wait for that, as they do at Hydra.
+// answerSpawn collects a request and has the launcher carry it out, while the rank's
+// other commands go on. Requests are answered in their order.
 func (ss *session) answerSpawn(ctx context.Context, m message) error {
 	whole, err := ss.spawn.add(m)
 	if err != nil || !whole {
@@ -134,17 +134,28 @@ func (ss *session) answerSpawn(ctx context.Context, m message) error {
 		ss.say(verdict("spawn_result", "this_launcher_starts_no_further_jobs"))
 		return nil
 	}
-	codes, err := ss.srv.cfg.Spawn(ctx, req)
+	before, answered := ss.spawned, make(chan struct{})
+	ss.spawned = answered
+	ss.spawning.Go(func() {
+		defer close(answered)
+		codes, err := ss.srv.cfg.Spawn(ctx, req)
+		if before != nil {
+			<-before
+		}
+		ss.say(spawnResult(codes, err))
+	})
+	return nil
+}
+
+func spawnResult(codes []int, err error) message {
 	if err != nil {
-		ss.say(verdict("spawn_result", word(err.Error())))
-		return nil
+		return verdict("spawn_result", word(err.Error()))
 	}
 	texts := make([]string, len(codes))
 	for i, c := range codes {
 		texts[i] = itoa(c)
 	}
-	ss.say(verdict("spawn_result", "").with("errcodes", strings.Join(texts, ",")))
-	return nil
+	return verdict("spawn_result", "").with("errcodes", strings.Join(texts, ","))
 }
 
 // joinKeys puts values together that were cut, for NewServer to cut again.

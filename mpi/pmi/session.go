@@ -28,6 +28,9 @@ type session struct {
 	asked bool // the rank must introduce itself
 	spawn spawning
 
+	spawning sync.WaitGroup // requests under way
+	spawned  chan struct{}  // closed when the last of them has been answered
+
 	room chan struct{} // size 1: the writer has made room
 	more chan struct{} // size 1: there is something to write
 
@@ -50,7 +53,10 @@ func (ss *session) serve(ctx context.Context) error {
 	defer stop()
 	written := make(chan struct{})
 	go func() { defer close(written); ss.write() }() // ends with ended or conn
-	err := ss.read(ctx)
+	during, over := context.WithCancel(ctx)
+	err := ss.read(during)
+	over()
+	ss.spawning.Wait()
 	s.mu.Lock()
 	delete(s.sessions, ss)
 	delete(s.listen, ss)

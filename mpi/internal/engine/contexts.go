@@ -112,8 +112,19 @@ func (e *Engine) RefuseContext(c Context) {
 	}
 	if d, err := e.landing(c); err == nil && !d.open {
 		d.revoked = ErrRevoked
-		e.purge(d)
+		e.refuse(d)
 	}
+}
+
+// refuse drops the messages that wait in a context, or for those before them, which will
+// not be waited for any more.
+func (e *Engine) refuse(d *domain) {
+	for m := d.early.first; m != nil; m = d.early.first {
+		d.early.remove(byTime, m)
+		e.peers[m.peer].skip(d.id, m.seq)
+		e.discard(m)
+	}
+	e.purge(d)
 }
 
 // purge drops the messages that wait in a context.
@@ -158,12 +169,7 @@ func (e *Engine) revoke(c Context, err error) {
 	}
 	d.revoked = err
 	e.endAll(func(r *request) bool { return r.ctx == c }, err)
-	for m := d.early.first; m != nil; m = d.early.first {
-		d.early.remove(byTime, m)
-		e.peers[m.peer].skip(c, m.seq)
-		e.discard(m)
-	}
-	e.purge(d)
+	e.refuse(d)
 	e.wakeProbes()
 }
 

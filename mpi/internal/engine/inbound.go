@@ -95,7 +95,9 @@ func (e *Engine) beginMessage(in *inbound) error {
 	turn := p.inTurn(h.ctx, h.seq)
 	var r *request
 	if d.revoked != nil {
-		r = nil
+		if !turn {
+			p.skip(h.ctx, h.seq)
+		}
 	} else if turn { // also when the context was closed: receives under way go on
 		r = d.receiver(p.proc, h.tag)
 	} else if r = d.earlyReceiver(p.proc, h.tag); r != nil && !p.skip(h.ctx, h.seq) {
