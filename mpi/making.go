@@ -93,12 +93,17 @@ func (o *circle) agreed(d *Comm, err error) (*Comm, error) {
 		return d, nil
 	}
 	if d != nil {
-		d.spoilt.Store(true)
-		d.freed.Store(true)
-		d.release()
+		d.discard()
 	}
 	o.w.eng.Do(func(op *engine.Op) { o.tellAll(op, err) })
 	return nil, err
+}
+
+// discard gives a communicator back that others may have made with us.
+func (c *comm) discard() {
+	c.spoilt.Store(true)
+	c.freed.Store(true)
+	c.release()
 }
 
 // forget lets go of the communicators that an operation was of: what it has made lives on
@@ -236,10 +241,15 @@ func (o *circle) send(mine []int64) error {
 
 // receive receives numbers from the other of a pair, and returns who that is.
 func (o *circle) receive(theirs []int64) (engine.Proc, error) {
-	in := bytesOf(theirs)
-	r := o.exchange(nil, in, coll.Round{recvFrom(1, coll.Ref{Buf: coll.Recv, N: len(in)})})
+	r := o.receiving(theirs)
 	err := r.wait()
 	return r.source, err
+}
+
+// receiving is the step that receive waits for.
+func (o *circle) receiving(theirs []int64) *run {
+	in := bytesOf(theirs)
+	return o.exchange(nil, in, coll.Round{recvFrom(1, coll.Ref{Buf: coll.Recv, N: len(in)})})
 }
 
 // exchange is a step of one round.

@@ -1,6 +1,8 @@
 package mpi
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +29,7 @@ type spawning struct {
 const (
 	ctxMeeting engine.Context = 2 * contextsPerComm
 	callTag                   = 1 << 30
+	unsentTag                 = callTag - 1 // of nothing
 )
 
 const (
@@ -63,7 +66,7 @@ func parsePort(name string) (tag int32, rec string, err error) {
 	magic, rest, _ := strings.Cut(name, " ")
 	number, rec, ok := strings.Cut(rest, " ")
 	n, bad := strconv.ParseInt(number, 10, 31)
-	if magic != portMagic || !ok || bad != nil || n < 0 || n >= callTag {
+	if magic != portMagic || !ok || bad != nil || n < 0 || n >= unsentTag {
 		return 0, "", fmt.Errorf("%.40q is no name of a port", name)
 	}
 	return int32(n), rec, nil
@@ -120,13 +123,15 @@ func (c *Comm) Accept(port string, root int) (*Comm, error) {
 		return nil, err
 	}
 	o := c.making()
-	d, err := c.accept(o, op, port, root)
+	d, err := o.meet(op, root, c.group, func() (*circle, error) {
+		l, err := o.listenAt(op, port)
+		if err != nil {
+			return nil, err
+		}
+		return l.answer()
+	})
 	d, err = o.made(d, err)
 	return d, c.wrap(op, -1, err)
-}
-
-func (c *Comm) accept(o *circle, op, port string, root int) (*Comm, error) {
-	return o.meet(op, root, c.group, func() (*circle, error) { return o.answer(op, port) })
 }
 
 // A call at a port is two messages: the number of the call and how long the other is,
@@ -138,31 +143,74 @@ const (
 	callNumbers
 )
 
-// answer waits for a call at a port, and returns how to talk to who calls.
-func (o *circle) answer(op, port string) (*circle, error) {
-	w := o.w
+// listener is a wait for a message that need not come: who is not a member ends it as well.
+type listener struct {
+	o   *circle
+	run *run
+	buf []int64
+}
+
+// listen begins to wait for n numbers from a process, in the context of meetings.
+func (o *circle) listen(from engine.Proc, tag int32, n int) (*listener, error) {
+	l := &listener{o: o, buf: make([]int64, n)}
+	l.run = o.pair(from, idMeeting, ctxMeeting, tag).receiving(l.buf)
+	return l, l.run.begin()
+}
+
+// wait returns why the wait has ended; nil: the message is there, or it was stopped
+// with nil.
+func (l *listener) wait() error {
+	_, err := l.o.w.eng.Wait(l.run.id)
+	return err
+}
+
+// ended reports whether it has: wait will not block.
+func (l *listener) ended() (yes bool) {
+	l.o.w.eng.Do(func(*engine.Op) { yes = l.run.ended })
+	return yes
+}
+
+// stop ends the wait.
+func (l *listener) stop(why error) {
+	l.o.w.eng.Do(func(op *engine.Op) {
+		if l.run.ended {
+			return
+		}
+		l.run.giveUp(op, why)
+		for _, id := range l.run.messages {
+			op.Abandon(id)
+		}
+	})
+}
+
+// listenAt begins to wait for a call at a port.
+func (o *circle) listenAt(op, port string) (*listener, error) {
 	at, _, err := parsePort(port)
-	w.spawning.mu.Lock()
-	open := w.spawning.ports[at]
-	w.spawning.mu.Unlock()
+	o.w.spawning.mu.Lock()
+	open := o.w.spawning.ports[at]
+	o.w.spawning.mu.Unlock()
 	if err != nil || !open {
 		return nil, fail(op, ErrPort, "%.40q is no open port of this process", port)
 	}
-	call := make([]int64, callNumbers)
-	from, err := o.pair(engine.AnyProc, idMeeting, ctxMeeting, at).receive(call)
-	if err != nil {
+	return o.listen(engine.AnyProc, at, callNumbers)
+}
+
+// answer waits for the call, and returns how to talk to who calls.
+func (l *listener) answer() (*circle, error) {
+	if err := l.wait(); err != nil {
 		return nil, err
 	}
-	far, err := o.called(from, call)
+	o := l.o
+	far, err := o.called(l.run.source, l.buf)
 	if err != nil {
 		return nil, err
 	}
 	o.whole.far = far
-	names := make([]int64, call[callSize])
+	names := make([]int64, l.buf[callSize])
 	if _, err := far.receive(names); err != nil {
 		return nil, err
 	}
-	_, err = w.procsOf(names) // which makes the process known by its record
+	_, err = o.w.procsOf(names) // which makes the process known by its record
 	return far, err
 }
 
@@ -257,73 +305,135 @@ type Program struct {
 // Spawn starts another job and makes an intercommunicator with its processes,
 // who find theirs by World.Parent. It is collective; only the root's programs
 // are used. It fails with ErrSpawn where one of the processes ends before it has called
-// Init or Run: because there is no such program, or it is none of MPI.
+// Init or Run: because there is no such program, or it is none of MPI. What has been
+// started of a job whose Spawn fails is ended by meshrun; another launcher's processes
+// fail in Init.
 func (c *Comm) Spawn(root int, programs ...Program) (*Comm, error) {
 	const op = "Spawn"
 	if err := c.intraRoot(op, root); err != nil {
 		return nil, err
 	}
-	var port string
-	started := []int64{1}
-	var why error
-	if c.rank == root {
-		if port, why = c.startJob(programs); why != nil {
-			started[0] = 0
-		}
-	}
 	o := c.making()
-	err := o.share(started, root)
-	switch {
-	case err != nil:
-	case why != nil:
-		err = &Error{Op: op, Class: ErrSpawn, Peer: -1, Err: why}
-	case started[0] == 0:
-		err = fail(op, ErrSpawn, "the root could not start it")
-	}
-	var d *Comm
+	var s start
+	d, err := o.meet(op, root, c.group, func() (*circle, error) { return s.reach(o, op, programs) })
 	if err == nil {
-		d, err = c.accept(o, op, port, root)
+		if err = s.confirmed(o); err != nil {
+			d.discard()
+			d = nil
+		}
 	}
 	d, err = o.made(d, err)
-	if port != "" && why == nil {
-		_ = c.w.ClosePort(port) // was opened for this
-		if err != nil && o.far == nil {
-			o.refuse(port)
-		}
-	}
+	s.over(o, err)
 	return d, c.wrap(op, -1, err)
 }
 
-// startJob asks the launcher for a job that will connect to the port returned.
-func (c *Comm) startJob(programs []Program) (port string, err error) {
-	w, ctx := c.w, c.until()
-	var req pmi.SpawnRequest
+// start is a job being started, at the process that has the launcher do that; nothing at
+// the others.
+type start struct {
+	port     string // that the job calls at
+	withdraw context.CancelFunc
+	launched chan error // size 1: what the launcher says in the end
+}
+
+// reach has the launcher start a job, and returns how to talk to that when it calls.
+func (s *start) reach(o *circle, op string, programs []Program) (*circle, error) {
+	req := pmi.SpawnRequest{Joins: true}
 	for _, p := range programs {
 		req.Apps = append(req.Apps, pmi.SpawnApp{N: p.N, Prog: p.Path, Args: p.Args, Info: p.Info})
 	}
-	if port, err = w.OpenPort(); err != nil {
-		return "", err
+	port, err := o.w.OpenPort()
+	if err != nil {
+		return nil, err
 	}
-	req.Keys = map[string]string{parentKey: port}
-	codes, err := w.launcher.Spawn(ctx, req)
+	s.port, req.Keys = port, map[string]string{parentKey: port}
+	l, err := o.listenAt(op, port)
+	if err != nil || l.ended() {
+		return nil, cmp.Or(err, l.wait())
+	}
+	var ctx context.Context
+	ctx, s.withdraw = context.WithCancel(context.Background()) // that of a view ends what listens
+	s.launched = make(chan error, 1)
+	go func() { // ends when the launcher has answered or s is over
+		err := launch(ctx, op, o.w.launcher, req)
+		s.launched <- err
+		if err != nil {
+			l.stop(err)
+		}
+	}()
+	return l.answer()
+}
+
+// launch asks a launcher for a job.
+func launch(ctx context.Context, op string, by Launcher, req pmi.SpawnRequest) error {
+	codes, err := by.Spawn(ctx, req)
 	for i, c := range codes {
 		if c != 0 && err == nil {
 			err = fmt.Errorf("process %d of the new job did not start: code %d", i, c)
 		}
 	}
 	if err != nil {
-		_ = w.ClosePort(port) // was opened for this
+		return &Error{Op: op, Class: ErrSpawn, Peer: -1, Err: err}
 	}
-	return port, err
+	return nil
 }
+
+// confirmed waits until the launcher counts the job, which we have met, as started: what
+// ends there from then on is not ours to tell.
+func (s *start) confirmed(o *circle) error {
+	if s.launched == nil {
+		return nil
+	}
+	l, err := o.listen(o.w.self.group.self, unsentTag, 0)
+	if err != nil {
+		return err
+	}
+	go func() { // ends when the launcher has answered or s is over
+		err := <-s.launched
+		if err != nil {
+			err = errFarLost{err}
+		}
+		l.stop(err)
+	}()
+	return l.wait()
+}
+
+// over ends what the start needed. After an error nobody is to wait for the job, nor the
+// job for us.
+func (s *start) over(o *circle, err error) {
+	if s.port != "" {
+		_ = o.w.ClosePort(s.port) // was opened for this
+	}
+	if s.withdraw == nil {
+		return
+	}
+	s.withdraw()
+	if err != nil && o.far == nil {
+		o.refuse(s.port)
+	}
+}
+
+// errFarLost is why the other side's processes are gone.
+type errFarLost struct{ error }
+
+func (e errFarLost) Unwrap() []error { return []error{e.error, errFarDeath{}} }
+
+// joiner is a launcher that is told when a spawned job has met the one that spawned it,
+// or why not, and ends the job then. A [pmi.Client] is one.
+type joiner interface{ Joined(err error) error }
 
 // meetParent joins a spawned job to the one that spawned it.
 func (w *World) meetParent() error {
 	port, err := w.launcher.Get(parentKey)
 	if err != nil {
-		return fmt.Errorf("the port of the parent: %w", err)
+		err = fmt.Errorf("the port of the parent: %w", err)
+	} else {
+		w.parent, err = w.world.Connect(port, 0)
 	}
-	w.parent, err = w.world.Connect(port, 0)
+	if j, ok := w.launcher.(joiner); ok && (err != nil || w.launcher.Rank() == 0) {
+		if told := j.Joined(err); err == nil {
+			err = told
+		}
+	}
 	return err
 }
 

@@ -36,6 +36,7 @@ func TestWithContextAlone(t *testing.T) {
 			}
 			return errors.Join(second(a.own.Accept(port, 0)), a.c.World().ClosePort(port))
 		},
+		"Spawn": func(a loner) error { return second(a.c.Spawn(0, mpi.Program{N: 2, Path: "child"})) },
 		"Fence": func(a loner) error { return a.w.Fence() },
 		"Start": func(a loner) error { return errors.Join(a.w.Start(a.c.Group()), a.w.Complete()) },
 		"Post":  func(a loner) error { return errors.Join(a.w.Post(a.c.Group()), a.w.Wait()) },
@@ -72,7 +73,7 @@ func TestWithContextAlone(t *testing.T) {
 					}
 				}
 				return mpi.Barrier(c)
-			})
+			}, mpitest.Program("child", func(*mpi.Comm) error { return errors.New("it has been answered") }))
 		})
 	}
 }

@@ -51,7 +51,7 @@ func (j *goJob) exited(g *goProc, r exitReport) {
 	if g.code = r.Code; !finished {
 		g.world.srv.Died(g.rank, r.Code)
 	}
-	if !finished && j.fails(g, r.What) || r.Code == 0 {
+	if !finished && j.fails(g, came, r.What) || r.Code == 0 {
 		return
 	}
 	words := " " + r.What
@@ -167,8 +167,9 @@ func (j *goJob) nodeLost(n *goNode) {
 		if g.node == n && !g.ended {
 			g.ended, g.code, lost = true, CodeFailed, true
 			j.left--
+			came, _ := g.world.srv.Left(g.rank)
 			g.world.srv.Died(g.rank, CodeFailed)
-			j.fails(g, "was on a node that is lost")
+			j.fails(g, came, "was on a node that is lost")
 		}
 	}
 	switch {

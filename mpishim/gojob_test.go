@@ -116,6 +116,11 @@ rank 1 of 2 app 0 on n2 site s2 at 127.0.0.2 in DIR FOO=x y ["of mine"]
 /bin/true: pmi: spawn: the launcher says: rank 0 of spawned job 1 on n1 ended; MPI had not begun there
 /no/such: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 found no program: /no/such; MPI had not begun there
 `, "", 0},
+		{[]string{"joins", "never", "refuses", "dies"}, false, `dies: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 was killed by signal 9 (SIGKILL); its job had not met the one that spawned it
+never: pmi: the launcher does not answer: context canceled
+refuses: pmi: spawn: the launcher says: nobody answers
+`, "", 0},
+		{[]string{"joins", "then fails"}, false, "then fails: <nil>\n", "meshrun: rank 0 of spawned job 1 on n1 (pid N) exited with code 5\n", 5},
 	} {
 		t.Run(strings.Join(tt.mode, " "), func(t *testing.T) {
 			p := goPlan(t, prog, tt.mode...)

@@ -69,25 +69,59 @@ type goWorld struct {
 	srv   *pmi.Server
 	procs []*goProc // by rank
 
-	met     bool       // all have begun with MPI, and whoever spawned it is told so
-	failed  bool       // to come into being
-	failure chan error // why, once; nil: it is the first
+	joins   bool          // its ranks tell when they have met who spawned it
+	met     bool          // it counts as started, and whoever spawned it is told so
+	begun   chan struct{} // closed then
+	failed  bool          // to come into being, or given up
+	failure chan error    // why, once; nil: it is the first
 }
 
-// fails ends a spawned job of which a process has ended before all have begun with MPI:
+// fails ends a spawned job of which a process, which has come to MPI or not, has ended
+// before the job counts as started:
 // nobody will join it to the one that spawned it. It reports whether that is so; then
 // this is an error of Spawn's, and none of the job.
-func (j *goJob) fails(g *goProc, what string) bool {
+func (j *goJob) fails(g *goProc, came bool, what string) bool {
 	w := g.world
 	if w.failed || w.met || w.failure == nil {
 		return w.failed
 	}
-	w.failed = true
-	w.failure <- fmt.Errorf("rank %s %s; MPI had not begun there", g.label(), cmp.Or(what, "ended"))
-	for _, other := range w.procs {
-		j.fence(other)
+	when := "MPI had not begun there"
+	if came {
+		when = "its job had not met the one that spawned it"
 	}
+	j.giveUp(w, fmt.Errorf("rank %s %s; %s", g.label(), cmp.Or(what, "ended"), when))
 	return true
+}
+
+// giveUp ends a spawned job that is of no use to the one that spawned it.
+func (j *goJob) giveUp(w *goWorld, why error) {
+	if w.failed || w.failure == nil {
+		return
+	}
+	w.failed = true
+	if !w.met {
+		w.failure <- why
+	}
+	for _, g := range w.procs {
+		j.fence(g)
+	}
+}
+
+// joined is what a spawned job says of its meeting with the one that spawned it.
+func (j *goJob) joined(w *goWorld, err error) {
+	if err != nil {
+		j.giveUp(w, err)
+	} else if w.joins {
+		w.begins()
+	}
+}
+
+// begins counts a spawned job as started.
+func (w *goWorld) begins() {
+	if !w.failed && !w.met {
+		w.met = true
+		close(w.begun)
+	}
 }
 
 // goProc is one process.
@@ -126,13 +160,14 @@ type worldOptions struct {
 	must    bool
 	keys    map[string]string
 	spawned bool
+	joins   bool // goWorld.joins
 }
 
 // startWorld serves a job and starts its ranks, rank r on node places[r].
 func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) (*goWorld, error) {
 	w := &goWorld{id: len(j.worlds)}
 	if opt.spawned {
-		w.failure = make(chan error, 1)
+		w.joins, w.begun, w.failure = opt.joins, make(chan struct{}), make(chan error, 1)
 	}
 	var of []int // app of each rank
 	for i, a := range apps {
@@ -152,6 +187,7 @@ func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) (*goWorld
 		FaultTolerant: j.p.FT, Names: j.names,
 		Notice: func(n pmi.Notice) { j.post(func() { j.notice(w, n) }) },
 		Spawn:  j.spawn,
+		Joined: func(err error) { j.post(func() { j.joined(w, err) }) },
 	})
 	if err != nil {
 		return nil, failf(CodeFailed, "%w", err)
@@ -283,8 +319,9 @@ func processMapping(places []int) string {
 }
 
 // spawn starts another job for a rank: its ranks go to the nodes of this job in
-// turn, or to those that the hint "host" names. It returns when all have begun with MPI,
-// or one has ended without. It is called by servers.
+// turn, or to those that the hint "host" names. It returns when the job has met the one
+// of that rank, or all have begun with MPI where nothing is told of that; and when one has
+// ended before, or ctx does, which ends the job. It is called by servers.
 func (j *goJob) spawn(ctx context.Context, req pmi.SpawnRequest) ([]int, error) {
 	type started struct {
 		w   *goWorld
@@ -298,29 +335,35 @@ func (j *goJob) spawn(ctx context.Context, req pmi.SpawnRequest) ([]int, error) 
 	var s started
 	select {
 	case s = <-done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-j.ctx.Done(): // and the job's owner with it
+		return nil, errors.New("the job is ending")
 	}
 	if s.err != nil {
 		return nil, s.err
 	}
-	met := s.w.srv.Met()
-	begun := make(chan struct{})
+	var met <-chan struct{}
+	if !req.Joins {
+		met = s.w.srv.Met()
+	}
+	over := ctx.Done()
 	for {
 		select {
 		case <-met:
 			met = nil
-			j.post(func() {
-				if s.w.met = !s.w.failed; s.w.met {
-					close(begun)
-				}
-			})
-		case <-begun:
+			j.post(s.w.begins)
+		case <-s.w.begun:
 			return make([]int, req.Ranks()), nil
 		case err := <-s.w.failure:
 			return nil, err
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		case <-over:
+			over = nil
+			j.post(func() {
+				if !s.w.met {
+					j.giveUp(s.w, context.Cause(ctx))
+				}
+			})
+		case <-j.ctx.Done():
+			return nil, errors.New("the job is ending")
 		}
 	}
 }
@@ -329,7 +372,7 @@ func (j *goJob) spawnHere(req pmi.SpawnRequest) (*goWorld, error) {
 	if j.ending {
 		return nil, errors.New("the job is ending")
 	}
-	opt := worldOptions{keys: req.Keys, spawned: true}
+	opt := worldOptions{keys: req.Keys, spawned: true, joins: req.Joins}
 	var apps []App
 	var places []int
 	for _, a := range req.Apps {

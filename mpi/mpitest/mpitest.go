@@ -28,6 +28,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,8 +125,14 @@ type universe struct {
 
 // start begins a job.
 func (u *universe) start(n int, body func(*mpi.Comm) error, apps []int, keys map[string]string) (codes []int, err error) {
+	var alone atomic.Bool // those who have spawned it have died, or do without it
 	srv, err := pmi.NewServer(pmi.Config{
 		Size: n, Apps: apps, Universe: u.cfg.universe, Spawned: keys != nil, Keys: keys, FaultTolerant: u.cfg.ft, Names: u.names, Spawn: u.spawn,
+		Joined: func(err error) {
+			if err != nil {
+				alone.Store(true)
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -141,7 +148,7 @@ func (u *universe) start(n int, body func(*mpi.Comm) error, apps []int, keys map
 	u.mu.Unlock()
 	for r := range n {
 		u.ranks.Go(func() {
-			if err := u.rank(r, ln.Addr().String(), keys != nil, body); err != nil {
+			if err := u.rank(r, ln.Addr().String(), keys != nil, body); err != nil && !alone.Load() {
 				u.fail(fmt.Errorf("rank %d: %w", r, err))
 			}
 		})
@@ -194,9 +201,6 @@ func (u *universe) rank(r int, server string, spawned bool, body func(*mpi.Comm)
 		opts = append(opts, mpi.WithoutSharedMemory(), u.cfg.network.option(r, site))
 	}
 	w, err := mpi.Init(u.ctx, append(opts, u.cfg.mpi...)...)
-	if spawned && u.cfg.ft && errors.Is(err, mpi.ErrProcFailed) { // those who have spawned it have died, or do without it
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package pmi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -33,6 +34,7 @@ type Client struct {
 	closed bool
 	kvs    map[string]string // of a rank alone
 	names  map[string]string
+	spawns int // number of the last
 }
 
 // callTime bounds how long a launcher may take over what waits for nobody else.
@@ -294,7 +296,8 @@ func checkService(name, port string) error {
 }
 
 // Spawn has the launcher start another job, and returns an exit code of the
-// start for each rank (all 0 from launchers that start all or nothing).
+// start for each rank (all 0 from launchers that start all or nothing). When ctx ends
+// a launcher of ours ends the job, unless that has begun; another's starts it.
 func (c *Client) Spawn(ctx context.Context, req SpawnRequest) (codes []int, err error) {
 	if c.w == nil {
 		return nil, fmt.Errorf("pmi: spawn: %w to a program that runs alone: start it with meshrun or mpiexec", ErrUnsupported)
@@ -303,8 +306,19 @@ func (c *Client) Spawn(ctx context.Context, req SpawnRequest) (codes []int, err 
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.w.call(ctx, "spawn_result", list...)
+	answer, id := "spawn_result", ""
+	if c.mesh {
+		id = itoa(c.nextSpawn())
+		answer = numbered(answer, id)
+		if list[0] = list[0].with("mesh_id", id); req.Joins {
+			list[0] = list[0].with("mesh_joins", "1")
+		}
+	}
+	m, err := c.w.call(ctx, answer, list...)
 	if err != nil {
+		if c.mesh && ctx.Err() != nil {
+			_ = c.w.say(newMessage("mesh_withdraw", "mesh_id", id)) // otherwise it ends with us
+		}
 		return nil, err
 	}
 	if why, failed := m.failed(); failed {
@@ -317,4 +331,26 @@ func (c *Client) Spawn(ctx context.Context, req SpawnRequest) (codes []int, err 
 		}
 	}
 	return codes, nil
+}
+
+func (c *Client) nextSpawn() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spawns = c.spawns%maxSpawnID + 1
+	return c.spawns
+}
+
+// Joined tells a launcher of ours, from a job that was spawned, that this has met who
+// spawned it (SpawnRequest.Joins), or why it has not: then the launcher ends the job,
+// which is no failure of the one that it belongs to.
+func (c *Client) Joined(err error) error {
+	if c.w == nil || !c.mesh {
+		return nil
+	}
+	why := ""
+	if err != nil {
+		why = cmp.Or(word(err.Error()), "failed")
+	}
+	_, err = c.ask(verdict("mesh_joined", why), "mesh_joined_ack")
+	return err
 }

@@ -2,6 +2,7 @@ package pmi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -41,6 +42,10 @@ func (ss *session) answer(ctx context.Context, m message) error {
 		return ss.answerSpawn(ctx, m)
 	case "mesh_subscribe":
 		s.subscribe(ss)
+	case "mesh_withdraw":
+		return ss.answerWithdraw(m)
+	case "mesh_joined":
+		ss.answerJoined(m)
 	case "abort":
 		code, err := m.number("exitcode", -1<<31, 1<<31-1)
 		if err != nil {
@@ -122,29 +127,86 @@ func (ss *session) answerName(m message) {
 }
 
 // answerSpawn collects a request and has the launcher carry it out, while the rank's
-// other commands go on. Requests are answered in their order.
+// other commands go on.
 func (ss *session) answerSpawn(ctx context.Context, m message) error {
 	whole, err := ss.spawn.add(m)
 	if err != nil || !whole {
 		return err
 	}
-	req := SpawnRequest{Apps: ss.spawn.apps, Keys: joinKeys(ss.spawn.keys)}
+	req, id := ss.spawn.request(), ss.spawn.id
 	ss.spawn = spawning{}
+	answer := func(codes []int, err error) {
+		m := spawnResult(codes, err)
+		if id > 0 {
+			m = m.with("mesh_id", itoa(id))
+		}
+		ss.say(m)
+	}
 	if ss.srv.cfg.Spawn == nil {
-		ss.say(verdict("spawn_result", "this_launcher_starts_no_further_jobs"))
+		answer(nil, errors.New("this launcher starts no further jobs"))
 		return nil
 	}
-	before, answered := ss.spawned, make(chan struct{})
-	ss.spawned = answered
-	ss.spawning.Go(func() {
-		defer close(answered)
+	ctx, withdraw := context.WithCancel(ctx)
+	if err := ss.asking(id, withdraw); err != nil {
+		withdraw()
+		answer(nil, err)
+		return nil
+	}
+	ss.spawns.Go(func() {
+		defer withdraw()
 		codes, err := ss.srv.cfg.Spawn(ctx, req)
-		if before != nil {
-			<-before
-		}
-		ss.say(spawnResult(codes, err))
+		ss.asked(id)
+		answer(codes, err)
 	})
 	return nil
+}
+
+// asking takes note of a request for a job.
+func (ss *session) asking(id int, withdraw func()) error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if len(ss.withdraw) >= maxSpawns || ss.withdraw[id] != nil {
+		return fmt.Errorf("a rank can ask for %d jobs at a time, each with a number of its own", maxSpawns)
+	}
+	if ss.withdraw == nil {
+		ss.withdraw = map[int]func(){}
+	}
+	ss.withdraw[id] = withdraw
+	return nil
+}
+
+// asked takes note of its end.
+func (ss *session) asked(id int) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.withdraw, id)
+}
+
+// answerWithdraw ends a request whose answer nobody waits for any more.
+func (ss *session) answerWithdraw(m message) error {
+	id, err := m.number("mesh_id", 1, maxSpawnID)
+	if err != nil {
+		return err
+	}
+	ss.mu.Lock()
+	withdraw := ss.withdraw[id]
+	ss.mu.Unlock()
+	if withdraw != nil {
+		withdraw()
+	}
+	return nil
+}
+
+// answerJoined passes on what a rank says of its spawned job.
+func (ss *session) answerJoined(m message) {
+	if joined := ss.srv.cfg.Joined; joined != nil {
+		var err error
+		if why, failed := m.failed(); failed {
+			err = errors.New(why)
+		}
+		joined(err)
+	}
+	ss.say(newMessage("mesh_joined_ack", "rc", "0"))
 }
 
 func spawnResult(codes []int, err error) message {

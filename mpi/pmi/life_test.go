@@ -312,3 +312,79 @@ func TestSpawn(t *testing.T) {
 		t.Errorf("a launcher that starts none: %v", err)
 	}
 }
+
+// TestSpawnsBeside: jobs are asked for at the same time, answered as they start and
+// withdrawn by themselves, and other commands go on meanwhile.
+func TestSpawnsBeside(t *testing.T) {
+	begun, withdrawn, joins := make(chan string, 3), make(chan string, 3), make(chan bool, 3)
+	release := make(chan error)
+	j := serve(t, Config{Size: 1, Spawn: func(ctx context.Context, r SpawnRequest) ([]int, error) {
+		joins <- r.Joins
+		begun <- r.Apps[0].Prog
+		select {
+		case err := <-release:
+			return []int{0}, err
+		case <-ctx.Done():
+			withdrawn <- r.Apps[0].Prog
+			return nil, ctx.Err()
+		}
+	}})
+	c := j.dial(t, 0)
+	start := func(ctx context.Context, prog string, joins bool) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Spawn(ctx, SpawnRequest{Apps: []SpawnApp{{N: 1, Prog: prog}}, Joins: joins})
+			ended <- err
+		}()
+		if got := <-begun; got != prog {
+			t.Errorf("%s starts where %s should", got, prog)
+		}
+		return ended
+	}
+	ctx, cancel := context.WithCancel(limited(t))
+	first, second, third := start(ctx, "first", true), start(limited(t), "second", false), start(limited(t), "third", true)
+	if a, b, c := <-joins, <-joins, <-joins; !a || b || !c {
+		t.Errorf("those that join are %t, %t, %t", a, b, c)
+	}
+	if err := c.Put("key", "value"); err != nil {
+		t.Errorf("a command beside them: %v", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("a job that is withdrawn ends with %v", err)
+	}
+	if got := <-withdrawn; got != "first" {
+		t.Errorf("%s is withdrawn", got)
+	}
+	release <- nil
+	var err error
+	select { // either of them
+	case err = <-second:
+		second = third
+	case err = <-third:
+	}
+	if err != nil {
+		t.Errorf("a job that has started: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-second; !errors.Is(err, ErrClosed) {
+		t.Errorf("a job whose asker has gone: %v", err)
+	}
+	<-withdrawn
+}
+
+func TestJoined(t *testing.T) {
+	told := make(chan error, 2)
+	c := serve(t, Config{Size: 1, Spawned: true, Joined: func(err error) { told <- err }}).dial(t, 0)
+	if err := c.Joined(nil); err != nil || <-told != nil {
+		t.Errorf("a job that has joined: %v", err)
+	}
+	if err := c.Joined(errors.New("no reason = none")); err != nil {
+		t.Error(err)
+	}
+	if err := <-told; err == nil || err.Error() != "no reason = none" {
+		t.Errorf("a job that has not: %v", err)
+	}
+}

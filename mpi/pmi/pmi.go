@@ -35,6 +35,10 @@
 //
 //	cmd=mesh_subscribe             → cmd=mesh_subscribed rc=0
 //	                               → cmd=mesh_notice event=died rank=3 code=9, whenever it happens
+//	mcmd=spawn … mesh_id=N [mesh_joins=1] endcmd
+//	                               → cmd=spawn_result … mesh_id=N, beside other answers
+//	cmd=mesh_withdraw mesh_id=N    → nothing: who asked for that job does not wait for it any more
+//	cmd=mesh_joined rc= [msg=]     → cmd=mesh_joined_ack rc=0, in a job that was spawned
 package pmi
 
 import (

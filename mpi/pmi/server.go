@@ -31,8 +31,12 @@ type Config struct {
 	Notice func(Notice)
 	// Spawn starts another job for a rank of this one, with keys that NewServer
 	// takes as Config.Keys. nil: refused.
+	// It is withdrawn when ctx ends: then nobody will join the job that it starts.
 	Spawn func(ctx context.Context, req SpawnRequest) (codes []int, err error)
-	Log   *slog.Logger // nil: none
+	// Joined is told that the job has met the one that spawned it, so that its start is
+	// complete, or why that has failed and it is of no use. nil: nobody is.
+	Joined func(err error)
+	Log    *slog.Logger // nil: none
 }
 
 // defaultBytes bounds a job's keys and values unless Config says otherwise:
@@ -181,7 +185,7 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn, rank int) error {
 	if rank < -1 || rank >= s.cfg.Size {
 		return fmt.Errorf("pmi: there is no rank %d of %d", rank, s.cfg.Size)
 	}
-	ss := &session{srv: s, conn: conn, rank: rank, asked: rank < 0, room: make(chan struct{}, 1), more: make(chan struct{}, 1)}
+	ss := &session{srv: s, conn: conn, rank: rank, greets: rank < 0, room: make(chan struct{}, 1), more: make(chan struct{}, 1)}
 	s.mu.Lock()
 	crowded := len(s.sessions) >= 2*s.cfg.Size+64
 	if !crowded {

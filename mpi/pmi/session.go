@@ -22,22 +22,22 @@ const (
 // session is one connection. The goroutine of ServeConn reads and answers;
 // another writes, since barriers and notices come from elsewhere.
 type session struct {
-	srv   *Server
-	conn  net.Conn
-	rank  int  // -1: not yet known
-	asked bool // the rank must introduce itself
-	spawn spawning
+	srv    *Server
+	conn   net.Conn
+	rank   int  // -1: not yet known
+	greets bool // the rank must introduce itself
+	spawn  spawning
 
-	spawning sync.WaitGroup // requests under way
-	spawned  chan struct{}  // closed when the last of them has been answered
+	spawns sync.WaitGroup // requests for jobs that are under way
 
 	room chan struct{} // size 1: the writer has made room
 	more chan struct{} // size 1: there is something to write
 
-	mu    sync.Mutex // guards out; taken after the server's
-	out   []byte
-	deaf  bool // cut off
-	ended bool // nothing will come after what is in out
+	mu       sync.Mutex // guards what follows; taken after the server's
+	out      []byte
+	deaf     bool           // cut off
+	ended    bool           // nothing will come after what is in out
+	withdraw map[int]func() // of each request for a job, by its number
 }
 
 // lastTime is how long a rank may take to read its last answers.
@@ -56,7 +56,7 @@ func (ss *session) serve(ctx context.Context) error {
 	during, over := context.WithCancel(ctx)
 	err := ss.read(during)
 	over()
-	ss.spawning.Wait()
+	ss.spawns.Wait()
 	s.mu.Lock()
 	delete(s.sessions, ss)
 	delete(s.listen, ss)
@@ -80,7 +80,7 @@ func (ss *session) serve(ctx context.Context) error {
 
 func (ss *session) read(ctx context.Context) error {
 	r := bufio.NewReader(ss.conn)
-	if ss.asked {
+	if ss.greets {
 		ss.conn.SetReadDeadline(time.Now().Add(helloTime))
 		if err := ss.greet(r); err != nil {
 			return err

@@ -14,6 +14,8 @@ const (
 	maxSpawnApps = 64
 	maxSpawnArgs = 2000 // of one program
 	maxSpawnKeys = 256  // given to the new job, and hints of one program
+	maxSpawns    = 64   // of one rank at a time
+	maxSpawnID   = 1<<31 - 1
 )
 
 // SpawnApp is one program of a job to start.
@@ -28,6 +30,11 @@ type SpawnApp struct {
 type SpawnRequest struct {
 	Apps []SpawnApp
 	Keys map[string]string // the new job finds these in its key-value space
+
+	// Joins says that the new job will tell by Client.Joined when it has met who spawns
+	// it. A launcher of ours counts it as started only then: until it has, a death among
+	// its ranks is a failure of Spawn's, and none of theirs.
+	Joins bool
 }
 
 // Ranks counts the ranks of the job.
@@ -122,11 +129,18 @@ func pieceKey(key string, i int) string {
 	return key + "%" + itoa(i)
 }
 
+// request is what has been collected.
+func (s *spawning) request() SpawnRequest {
+	return SpawnRequest{Apps: s.apps, Keys: joinKeys(s.keys), Joins: s.joins}
+}
+
 // spawning collects the messages of a request until it is whole.
 type spawning struct {
 	apps  []SpawnApp
 	keys  []pair
 	total int
+	id    int // 0: none
+	joins bool
 }
 
 // add takes the next message and reports whether it was the last.
@@ -150,6 +164,12 @@ func (s *spawning) add(m message) (whole bool, err error) {
 	}
 	if s.apps = append(s.apps, app); len(s.apps) == 1 {
 		s.keys = keys
+		s.joins = m.get("mesh_joins") != ""
+		if _, ok := m.lookup("mesh_id"); ok {
+			if s.id, err = m.number("mesh_id", 1, maxSpawnID); err != nil {
+				return false, err
+			}
+		}
 	}
 	return len(s.apps) == total, nil
 }

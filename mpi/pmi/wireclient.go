@@ -12,7 +12,8 @@ import (
 
 // wire is the connection of a rank to its server. Answers come in the order of
 // commands among those of one kind, while a barrier's, a spawn's or a notice may
-// come in between; so a goroutine reads, and answers are told by their names.
+// come in between; so a goroutine reads, and answers are told by their names, or
+// numbers.
 type wire struct {
 	conn  net.Conn
 	order sync.Mutex // held from asking for an answer to having written; never by the reader
@@ -42,13 +43,19 @@ func (w *wire) reads(r *bufio.Reader) error {
 			w.notice(m)
 			continue
 		}
+		name := m.cmd
+		if id, ok := m.lookup("mesh_id"); ok {
+			name = numbered(name, id)
+		}
 		w.mu.Lock()
-		queue := w.waiting[m.cmd]
+		queue := w.waiting[name]
 		if len(queue) == 0 {
 			w.mu.Unlock()
 			continue // asked for by nobody: a newer server's
 		}
-		w.waiting[m.cmd] = queue[1:]
+		if w.waiting[name] = queue[1:]; len(queue) == 1 {
+			delete(w.waiting, name)
+		}
 		w.mu.Unlock()
 		queue[0] <- m // has room for it
 		if m.cmd == "finalize_ack" {
@@ -56,6 +63,10 @@ func (w *wire) reads(r *bufio.Reader) error {
 		}
 	}
 }
+
+// numbered is the name of the answer to one of several commands that are under way at
+// a time and end in any order.
+func numbered(answer, id string) string { return answer + " " + id }
 
 func (w *wire) notice(m message) {
 	n, ok := parseNotice(m)

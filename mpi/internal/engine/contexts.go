@@ -94,12 +94,24 @@ func (e *Engine) CloseContext(c Context) (idle bool) {
 			return false
 		}
 	}
-	if d.wild.first != nil || d.early.first != nil {
+	if d.wild.first != nil || d.early.first != nil || e.busy(c) {
 		return false
 	}
 	e.contexts[c] = nil
 	e.strange--
 	return true
+}
+
+// busy reports whether a request is under way in a context.
+func (e *Engine) busy(c Context) bool {
+	for _, chunk := range e.requests.chunks {
+		for i := range chunk {
+			if r := &chunk[i]; r.underWay() && r.ctx == c {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // RefuseContext has what comes in a context that is closed and idle dropped instead of
@@ -178,11 +190,10 @@ func (e *Engine) endAll(pick func(*request) bool, err error) {
 	for _, chunk := range e.requests.chunks {
 		for i := range chunk {
 			r := &chunk[i]
-			if r.kind == generalRequest || r.state == idle || r.state >= ending || !pick(r) {
-				continue
+			if r.underWay() && pick(r) {
+				e.detachRequest(r)
+				e.end(r, err)
 			}
-			e.detachRequest(r)
-			e.end(r, err)
 		}
 	}
 }

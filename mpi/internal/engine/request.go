@@ -36,6 +36,11 @@ type transfer struct {
 	addr         uint64 // where the sender's data is for the receiver; 0: not to be read
 }
 
+// underWay reports whether messages may still move for the request.
+func (r *request) underWay() bool {
+	return r.kind != generalRequest && r.state != idle && r.state < ending
+}
+
 type requestKind uint8
 
 const (

@@ -365,3 +365,28 @@ func testArguments(t *testing.T, newWorld maker) {
 		}
 	}
 }
+
+// testCloseBusy: the number of a context is in use while a message moves there.
+func testCloseBusy(t *testing.T, newWorld maker) {
+	es := newWorld(t, 2)
+	const c, n = Context(7), 4 << 20 // more than is sent unasked
+	for _, e := range es {
+		e.OpenContext(c, []Proc{0, 1})
+	}
+	out, err := es[0].Isend(&SendArgs{To: 1, Context: c, Tag: 1, Data: pattern(n, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if es[0].CloseContext(c) {
+		t.Error("the context of a send under way is idle")
+	}
+	if _, err := es[1].Recv(&RecvArgs{From: 0, Context: c, Tag: 1, Buf: make([]byte, n)}); err != nil {
+		t.Error(err)
+	}
+	wait(t, es[0], out)
+	for i, e := range es {
+		if !e.CloseContext(c) {
+			t.Errorf("the context is not idle at %d, where all is done", i)
+		}
+	}
+}

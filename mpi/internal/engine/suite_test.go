@@ -25,6 +25,7 @@ var suite = []struct {
 	{"Flood", testFlood},
 	{"Reverse", testReverse},
 	{"BeforeOpen", testBeforeOpen},
+	{"CloseBusy", testCloseBusy},
 	{"Post", testPost},
 	{"Callback", testCallback},
 	{"CallbackPanic", testCallbackPanic},

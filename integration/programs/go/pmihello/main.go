@@ -39,6 +39,8 @@ func modes() map[string]func(ctx context.Context, c *pmi.Client, args []string) 
 		"spawn":   spawn,
 		"barren":  barren,
 		"child":   hello,
+		"joins":   joins,
+		"joined":  joined,
 	}
 }
 
@@ -202,6 +204,61 @@ func spawn(ctx context.Context, c *pmi.Client, args []string) error {
 		}
 	}
 	return c.Barrier(ctx)
+}
+
+// joins has rank 0 spawn jobs that are to tell when they have met this one, and behave in
+// the ways named. One that has not when it is no longer waited for is withdrawn.
+func joins(ctx context.Context, c *pmi.Client, ways []string) error {
+	exe, err := os.Executable()
+	if err != nil || c.Rank() > 0 {
+		return errors.Join(err, c.Barrier(ctx))
+	}
+	for _, way := range ways {
+		fmt.Println(way+":", joining(ctx, c, exe, way))
+	}
+	return c.Barrier(ctx)
+}
+
+// joining spawns one of them.
+func joining(ctx context.Context, c *pmi.Client, exe, way string) error {
+	ctx, withdraw := context.WithCancel(ctx)
+	defer withdraw()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Spawn(ctx, pmi.SpawnRequest{Apps: []pmi.SpawnApp{{N: 2, Prog: exe, Args: []string{"joined", way}}}, Joins: true})
+		ended <- err
+	}()
+	for way == "never" { // until the children say that they run
+		if _, err := c.Lookup("running"); err == nil {
+			withdraw()
+			break
+		} else if !errors.Is(err, pmi.ErrNoName) {
+			return err
+		}
+	}
+	return <-ended
+}
+
+// joined is what joins spawns.
+func joined(ctx context.Context, c *pmi.Client, way []string) error {
+	var err error
+	switch {
+	case c.Rank() > 0:
+	case way[0] == "never":
+		err = c.Publish("running", "here")
+	case way[0] == "refuses":
+		err = c.Joined(errors.New("nobody answers"))
+	case way[0] == "dies":
+		err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	default:
+		if err = c.Joined(nil); err == nil {
+			os.Exit(5)
+		}
+	}
+	if err == nil {
+		<-ctx.Done()
+	}
+	return err
 }
 
 // barren has rank 0 spawn programs that are none of MPI, and none at all.
