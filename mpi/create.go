@@ -78,6 +78,7 @@ type circle struct {
 	// Of a step in making a communicator (making.go); nil otherwise.
 	whole *circle           // all whom it concerns
 	far   *circle           // of the whole: this leader and another's
+	lost  error             // of the whole: why there is no other side; guarded by the engine
 	view  context.Context   // of the whole: of the view
 	ended func(error) error // of the whole: ends Comm.orRevoke
 }

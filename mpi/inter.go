@@ -102,6 +102,9 @@ type proposal struct {
 
 // propose is one try. It reports whether all of both sides have proposed the same.
 func (o *circle) propose(op string, leader int, g *Group, far *circle, p *proposal) (bool, error) {
+	if _, ends := o.reason(p.why); ends {
+		return false, p.why
+	}
 	most := []int64{int64(p.n), -int64(p.n), proposeID()}
 	if err := o.allreduce(most, opMax); err != nil {
 		return false, err

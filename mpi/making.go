@@ -193,9 +193,24 @@ func (w *World) mournMakings(op *engine.Op, dead engine.ErrProcFailed) {
 	}
 }
 
-// hopeless says why a making cannot be done, if so: a member is known to be dead, or
-// the communicator is revoked.
+// lose ends a making because the other side's processes are gone. The engine is held.
+func (o *circle) lose(op *engine.Op, why error) {
+	o.whole.lost = why
+	for r := o.w.runs.first; r != nil; {
+		next := r.next
+		if r.o.whole == o.whole {
+			r.giveUp(op, why)
+		}
+		r = next
+	}
+}
+
+// hopeless says why a making cannot be done, if so: the other side or a member is known
+// to be dead, or the communicator is revoked.
 func (o *circle) hopeless(op *engine.Op) error {
+	if o.whole.lost != nil {
+		return o.whole.lost
+	}
 	if o.whole.of.revoked.Load() {
 		return engine.ErrRevoked
 	}

@@ -170,17 +170,16 @@ func (l *listener) ended() (yes bool) {
 	return yes
 }
 
-// stop ends the wait.
-func (l *listener) stop(why error) {
-	l.o.w.eng.Do(func(op *engine.Op) {
-		if l.run.ended {
-			return
-		}
-		l.run.giveUp(op, why)
-		for _, id := range l.run.messages {
-			op.Abandon(id)
-		}
-	})
+// stop ends the wait. It reports whether that was under way. The engine is held.
+func (l *listener) stop(op *engine.Op, why error) bool {
+	if l.run.ended {
+		return false
+	}
+	l.run.giveUp(op, why)
+	for _, id := range l.run.messages {
+		op.Abandon(id)
+	}
+	return true
 }
 
 // listenAt begins to wait for a call at a port.
@@ -357,7 +356,11 @@ func (s *start) reach(o *circle, op string, programs []Program) (*circle, error)
 		err := launch(ctx, op, o.w.launcher, req)
 		s.launched <- err
 		if err != nil {
-			l.stop(err)
+			o.w.eng.Do(func(op *engine.Op) {
+				if !l.stop(op, err) { // the job has called before it ended
+					o.lose(op, errFarLost{err})
+				}
+			})
 		}
 	}()
 	return l.answer()
@@ -389,10 +392,10 @@ func (s *start) confirmed(o *circle) error {
 	}
 	go func() { // ends when the launcher has answered or s is over
 		err := <-s.launched
-		if err != nil {
-			err = errFarLost{err}
+		s.launched <- err // for over
+		if err == nil {
+			o.w.eng.Do(func(op *engine.Op) { l.stop(op, nil) })
 		}
-		l.stop(err)
 	}()
 	return l.wait()
 }
@@ -407,7 +410,15 @@ func (s *start) over(o *circle, err error) {
 		return
 	}
 	s.withdraw()
-	if err != nil && o.far == nil {
+	if err == nil || o.far != nil {
+		return
+	}
+	select {
+	case err = <-s.launched: // an error: there will be nobody to call
+	default:
+		err = nil // not known
+	}
+	if err == nil {
 		o.refuse(s.port)
 	}
 }

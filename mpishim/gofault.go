@@ -51,7 +51,7 @@ func (j *goJob) exited(g *goProc, r exitReport) {
 	if g.code = r.Code; !finished {
 		g.world.srv.Died(g.rank, r.Code)
 	}
-	if !finished && j.fails(g, came, r.What) || r.Code == 0 {
+	if (!finished || g.world.joins) && j.fails(g, came, r.What) || r.Code == 0 {
 		return
 	}
 	words := " " + r.What
@@ -120,6 +120,9 @@ func (j *goJob) notice(w *goWorld, n pmi.Notice) {
 	}
 	switch n.Kind {
 	case pmi.Aborted:
+		if j.fails(g, true, fmt.Sprintf("aborted with code %d", n.Code)) {
+			return
+		}
 		j.blame(fault{g: g, words: fmt.Sprintf(" aborted the job with code %d", n.Code), code: abortCode(n.Code)}, false)
 	case pmi.Died: // its process's end follows, unless only the connection was cut
 		if !g.ended {
@@ -168,7 +171,7 @@ func (j *goJob) nodeLost(n *goNode) {
 			g.ended, g.code, lost = true, CodeFailed, true
 			j.left--
 			came, _ := g.world.srv.Left(g.rank)
-			g.world.srv.Died(g.rank, CodeFailed)
+			g.world.srv.Lost(g.rank, CodeFailed)
 			j.fails(g, came, "was on a node that is lost")
 		}
 	}
@@ -193,6 +196,9 @@ func (j *goJob) outcome() (int, error) {
 	}
 	code, well, first := 0, false, 0
 	for _, g := range j.procs {
+		if g.world.failed {
+			continue // how it ended was our doing
+		}
 		if g.well {
 			code, well = max(code, g.code), true
 		} else if first == 0 {

@@ -90,6 +90,7 @@ func ranPlan(t *testing.T, p Plan, input io.Reader) (out, errs string, code int)
 func TestGoJobs(t *testing.T) {
 	prog := pmihello(t)
 	pid := regexp.MustCompile(`\(pid \d+\)`)
+	either := regexp.MustCompile(`rank \d of spawned job 5 on n\d`) // ends first
 	for _, tt := range []struct {
 		mode      []string
 		ft        bool
@@ -116,7 +117,9 @@ rank 1 of 2 app 0 on n2 site s2 at 127.0.0.2 in DIR FOO=x y ["of mine"]
 /bin/true: pmi: spawn: the launcher says: rank 0 of spawned job 1 on n1 ended; MPI had not begun there
 /no/such: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 found no program: /no/such; MPI had not begun there
 `, "", 0},
-		{[]string{"joins", "never", "refuses", "dies"}, false, `dies: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 was killed by signal 9 (SIGKILL); its job had not met the one that spawned it
+		{[]string{"joins", "never", "refuses", "dies", "aborts", "forgets"}, false, `aborts: pmi: spawn: the launcher says: rank 0 of spawned job 4 on n1 aborted with code 3; its job had not met the one that spawned it
+dies: pmi: spawn: the launcher says: rank 0 of spawned job 3 on n1 was killed by signal 9 (SIGKILL); its job had not met the one that spawned it
+forgets: pmi: spawn: the launcher says: rank R of spawned job 5 on N ended; its job had not met the one that spawned it
 never: pmi: the launcher does not answer: context canceled
 refuses: pmi: spawn: the launcher says: nobody answers
 `, "", 0},
@@ -127,6 +130,7 @@ refuses: pmi: spawn: the launcher says: nobody answers
 			p.FT, p.Export = tt.ft, []string{"FOO=x y"}
 			out, errs, code := ranPlan(t, p, nil)
 			out = strings.ReplaceAll(out, p.Wdir, "DIR")
+			out = either.ReplaceAllString(out, "rank R of spawned job 5 on N")
 			if errs = pid.ReplaceAllString(errs, "(pid N)"); out != tt.out || errs != tt.errs || code != tt.code {
 				t.Errorf("got %q, %q, code %d, want %q, %q, code %d", out, errs, code, tt.out, tt.errs, tt.code)
 			}

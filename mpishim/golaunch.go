@@ -85,12 +85,25 @@ func (j *goJob) fails(g *goProc, came bool, what string) bool {
 	if w.failed || w.met || w.failure == nil {
 		return w.failed
 	}
+	if !w.joins && w.hasMet() {
+		return false
+	}
 	when := "MPI had not begun there"
 	if came {
 		when = "its job had not met the one that spawned it"
 	}
 	j.giveUp(w, fmt.Errorf("rank %s %s; %s", g.label(), cmp.Or(what, "ended"), when))
 	return true
+}
+
+// hasMet reports whether all ranks have begun with MPI.
+func (w *goWorld) hasMet() bool {
+	select {
+	case <-w.srv.Met():
+		return true
+	default:
+		return false
+	}
 }
 
 // giveUp ends a spawned job that is of no use to the one that spawned it.
@@ -109,10 +122,15 @@ func (j *goJob) giveUp(w *goWorld, why error) {
 
 // joined is what a spawned job says of its meeting with the one that spawned it.
 func (j *goJob) joined(w *goWorld, err error) {
-	if err != nil {
-		j.giveUp(w, err)
-	} else if w.joins {
+	switch {
+	case !w.joins: // nobody has asked
+	case err == nil:
 		w.begins()
+	default:
+		if w.met && !w.failed {
+			fmt.Fprintf(j.scr.errors(), "meshrun: spawned job %d has not met the one that spawned it, and ends: %v\n", w.id, err)
+		}
+		j.giveUp(w, err)
 	}
 }
 
@@ -357,11 +375,7 @@ func (j *goJob) spawn(ctx context.Context, req pmi.SpawnRequest) ([]int, error) 
 			return nil, err
 		case <-over:
 			over = nil
-			j.post(func() {
-				if !s.w.met {
-					j.giveUp(s.w, context.Cause(ctx))
-				}
-			})
+			j.post(func() { j.giveUp(s.w, context.Cause(ctx)) })
 		case <-j.ctx.Done():
 			return nil, errors.New("the job is ending")
 		}

@@ -120,7 +120,8 @@ type universe struct {
 	mu     sync.Mutex // guards what follows
 	worlds []*mpi.World
 	stops  []func()
-	over   bool
+	over   bool // something has failed
+	closed bool // no job may be started any more
 }
 
 // start begins a job.
@@ -142,10 +143,14 @@ func (u *universe) start(n int, body func(*mpi.Comm) error, apps []int, keys map
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	u.serve.Go(func() { _ = srv.Serve(ctx, ln) })
 	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		stop()
+		return nil, errors.Join(errors.New("the test is over"), ln.Close())
+	}
 	u.stops = append(u.stops, stop)
-	u.mu.Unlock()
+	u.serve.Go(func() { _ = srv.Serve(ctx, ln) })
 	for r := range n {
 		u.ranks.Go(func() {
 			if err := u.rank(r, ln.Addr().String(), keys != nil, body); err != nil && !alone.Load() {
@@ -249,6 +254,10 @@ func (u *universe) wait() error {
 	done := make(chan struct{})
 	go func() { // ends with the ranks, which fail ends
 		u.ranks.Wait()
+		u.mu.Lock()
+		u.closed = true
+		u.mu.Unlock()
+		u.ranks.Wait() // what was asked for by the last of them
 		close(done)
 	}()
 	select {

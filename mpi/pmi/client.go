@@ -24,6 +24,7 @@ type Client struct {
 	keyMax     int
 	valueMax   int
 	mesh, ft   bool // the server has our extensions; deaths do not end the job
+	joins      bool // it has those for jobs that are spawned
 
 	place place // if a meshd was asked
 
@@ -307,7 +308,7 @@ func (c *Client) Spawn(ctx context.Context, req SpawnRequest) (codes []int, err 
 		return nil, err
 	}
 	answer, id := "spawn_result", ""
-	if c.mesh {
+	if c.joins {
 		id = itoa(c.nextSpawn())
 		answer = numbered(answer, id)
 		if list[0] = list[0].with("mesh_id", id); req.Joins {
@@ -316,7 +317,7 @@ func (c *Client) Spawn(ctx context.Context, req SpawnRequest) (codes []int, err 
 	}
 	m, err := c.w.call(ctx, answer, list...)
 	if err != nil {
-		if c.mesh && ctx.Err() != nil {
+		if c.joins && ctx.Err() != nil {
 			_ = c.w.say(newMessage("mesh_withdraw", "mesh_id", id)) // otherwise it ends with us
 		}
 		return nil, err
@@ -344,7 +345,7 @@ func (c *Client) nextSpawn() int {
 // spawned it (SpawnRequest.Joins), or why it has not: then the launcher ends the job,
 // which is no failure of the one that it belongs to.
 func (c *Client) Joined(err error) error {
-	if c.w == nil || !c.mesh {
+	if c.w == nil || !c.joins {
 		return nil
 	}
 	why := ""

@@ -72,7 +72,7 @@ func (ss *session) answerInit(m message) {
 	if ss.srv.cfg.FaultTolerant {
 		ft = "1"
 	}
-	ss.say(newMessage("response_to_init", "pmi_version", "1", "pmi_subversion", "1", "rc", "0", "mesh", "1", "ft", ft))
+	ss.say(newMessage("response_to_init", "pmi_version", "1", "pmi_subversion", "1", "rc", "0", "mesh", "1", "joins", "1", "ft", ft))
 }
 
 // verdict is an answer that says yes for "", else no and why.

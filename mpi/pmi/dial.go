@@ -226,6 +226,7 @@ func (c *Client) begin(ctx context.Context, conn net.Conn, r *bufio.Reader) (err
 		return fmt.Errorf("pmi: the launcher speaks no PMI-1: %s", why)
 	}
 	c.mesh, c.ft = m.get("mesh") == "1", m.get("ft") == "1"
+	c.joins = c.mesh && m.get("joins") == "1"
 	if m, err = c.w.call(ctx, "maxes", newMessage("get_maxes")); err != nil {
 		return err
 	}

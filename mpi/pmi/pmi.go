@@ -17,7 +17,7 @@
 // Protocol flow, a line each way (src/pmi/maint/pmi-1.1.txt of MPICH):
 //
 //	cmd=initack pmiid=R            → cmd=initack, then cmd=set size=, rank=, debug=   (TCP only)
-//	cmd=init pmi_version=1 …       → cmd=response_to_init … rc=0 [mesh=1 ft=0]
+//	cmd=init pmi_version=1 …       → cmd=response_to_init … rc=0 [mesh=1 joins=1 ft=0]
 //	cmd=get_maxes                  → cmd=maxes kvsname_max= keylen_max= vallen_max=
 //	cmd=get_my_kvsname             → cmd=my_kvsname kvsname=K
 //	cmd=get_appnum                 → cmd=appnum appnum=A
@@ -35,6 +35,9 @@
 //
 //	cmd=mesh_subscribe             → cmd=mesh_subscribed rc=0
 //	                               → cmd=mesh_notice event=died rank=3 code=9, whenever it happens
+//
+// and, where it says joins=1:
+//
 //	mcmd=spawn … mesh_id=N [mesh_joins=1] endcmd
 //	                               → cmd=spawn_result … mesh_id=N, beside other answers
 //	cmd=mesh_withdraw mesh_id=N    → nothing: who asked for that job does not wait for it any more

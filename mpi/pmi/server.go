@@ -202,6 +202,18 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn, rank int) error {
 // without finalizing, with an exit code, or 128+n for signal n.
 func (s *Server) Died(rank, code int) { s.leave(rank, nil, dead, code) }
 
+// Lost is Died for a rank whose node is lost: nothing more will come by its connection,
+// of which the kernel would take minutes to know.
+func (s *Server) Lost(rank, code int) {
+	s.mu.Lock()
+	ss := s.ranks[rank].s
+	s.mu.Unlock()
+	s.Died(rank, code)
+	if ss != nil {
+		ss.conn.Close()
+	}
+}
+
 // End tells the server that the launcher ends the job, by a signal to all ranks. Who is
 // the last to get it is not told of those who were the first, of whom it would complain:
 // it waits for its own. In a fault-tolerant job, which may end in its own way, it is.

@@ -243,11 +243,15 @@ func joining(ctx context.Context, c *pmi.Client, exe, way string) error {
 func joined(ctx context.Context, c *pmi.Client, way []string) error {
 	var err error
 	switch {
+	case way[0] == "forgets":
+		return nil
 	case c.Rank() > 0:
 	case way[0] == "never":
 		err = c.Publish("running", "here")
 	case way[0] == "refuses":
 		err = c.Joined(errors.New("nobody answers"))
+	case way[0] == "aborts":
+		err = c.Abort(3)
 	case way[0] == "dies":
 		err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	default:
