@@ -12,7 +12,8 @@ import (
 )
 
 // Launcher is what has started the processes of a job and keeps them in touch
-// until they talk to each other. A [pmi.Client] is one.
+// until they talk to each other. A [pmi.Client] is one. One that wraps a client should
+// have the client's Joined as well: meshrun waits for that from a job that was spawned.
 type Launcher interface {
 	Rank() int
 	Size() int

@@ -303,10 +303,10 @@ type Program struct {
 
 // Spawn starts another job and makes an intercommunicator with its processes,
 // who find theirs by World.Parent. It is collective; only the root's programs
-// are used. It fails with ErrSpawn where one of the processes ends before it has called
-// Init or Run: because there is no such program, or it is none of MPI. What has been
-// started of a job whose Spawn fails is ended by meshrun; another launcher's processes
-// fail in Init.
+// are used. Where one of the processes ends before the new job has met this one, in its
+// Init or Run, it fails with ErrSpawn: because there is no such program, or it is none of
+// MPI, or dies. What has been started of a job whose Spawn fails is ended by meshrun;
+// another launcher's processes fail in Init.
 func (c *Comm) Spawn(root int, programs ...Program) (*Comm, error) {
 	const op = "Spawn"
 	if err := c.intraRoot(op, root); err != nil {
