@@ -1,6 +1,7 @@
 package mpi_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,12 +64,27 @@ func TestSpawnMistakes(t *testing.T) {
 		for root := range 3 {
 			_, err := c.Spawn(root, mpi.Program{N: 1, Path: "nothing"})
 			_, none := c.Spawn(root)
-			if err := first(mistaken(mistake{"no such program", err, mpi.ErrSpawn}, mistake{"no programs", none, mpi.ErrSpawn}), unrooted(c, 2)); err != nil {
+			if err := first(mistaken(mistake{"no such program", err, mpi.ErrSpawn}, mistake{"no programs", none, mpi.ErrSpawn}), alike(c, root, err, none), unrooted(c, 2)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// alike wants errors to be said by all ranks in the words of one.
+func alike(c *mpi.Comm, root int, errs ...error) error {
+	for _, err := range errs {
+		said := make([]byte, 300) // no error is longer, see mistaken
+		copy(said, err.Error())
+		if err := mpi.Bcast(c, said, root); err != nil {
+			return err
+		}
+		if theirs := string(bytes.TrimRight(said, "\x00")); err.Error() != theirs {
+			return fmt.Errorf("rank %d says %q, the root %q", c.Rank(), err, theirs)
+		}
+	}
+	return nil
 }
 
 // TestPortMistakes: what is wrong with the root's port is the same error at all ranks.
@@ -85,7 +101,7 @@ func TestPortMistakes(t *testing.T) {
 			}
 			_, connects := c.Connect(port, root)
 			_, accepts := c.Accept(closed, root)
-			if err := first(mistaken(mistake{"connect to no port", connects, mpi.ErrPort}, mistake{"accept at a closed one", accepts, mpi.ErrPort}), unrooted(c, 2)); err != nil {
+			if err := first(mistaken(mistake{"connect to no port", connects, mpi.ErrPort}, mistake{"accept at a closed one", accepts, mpi.ErrPort}), alike(c, root, connects, accepts), unrooted(c, 2)); err != nil {
 				return err
 			}
 		}

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -121,22 +122,17 @@ func (o *circle) propose(op string, leader int, g *Group, far *circle, p *propos
 			return false, p.why
 		}
 		if p.why != nil {
-			head[0] = int64(ClassOf(o.w.world.wrap(op, -1, p.why))) // the others say the same
+			head[0], p.theirs = o.w.sayWhy(op, p.why)
 		} else {
-			head[1], head[3], head[4] = max(most[0], p.theirs[0]), int64(len(p.theirs)), max(most[2], p.theirs[2])
+			head[1], head[4] = max(most[0], p.theirs[0]), max(most[2], p.theirs[2])
 			if most[0] == -most[1] && p.theirs[0] == p.theirs[1] && p.theirs[0] == most[0] {
 				head[2] = 1
 			}
 		}
+		head[3] = int64(len(p.theirs))
 	}
 	if err := o.share(head, leader); err != nil {
 		return false, err
-	}
-	if p.why != nil {
-		return false, p.why
-	}
-	if head[0] != 0 {
-		return false, fail(op, Class(head[0]), "the leader did not reach the other side")
 	}
 	if !p.leads {
 		p.theirs = make([]int64, head[3])
@@ -144,8 +140,34 @@ func (o *circle) propose(op string, leader int, g *Group, far *circle, p *propos
 	if err := o.share(p.theirs, leader); err != nil {
 		return false, err
 	}
+	switch {
+	case p.why != nil:
+		return false, p.why
+	case head[0] != 0:
+		return false, toldWhy(op, head[0], p.theirs)
+	}
 	p.next, p.id, p.theirs = int(head[1]), commID(head[4]), p.theirs[3:]
 	return head[2] == 1, nil
+}
+
+// sayWhy is how the leader tells its side why it does not reach the other: the class of
+// the error, and its text as numbers.
+func (w *World) sayWhy(op string, why error) (class int64, text []int64) {
+	var own *Error
+	_ = errors.As(w.world.wrap(op, -1, why), &own) // always is one
+	if why = own.Err; why == nil {
+		why = own.Class
+	}
+	return int64(own.Class), packText(why.Error())
+}
+
+// toldWhy is the inverse: the others' error is the leader's.
+func toldWhy(op string, class int64, text []int64) error {
+	why, err := unpackText(text)
+	if err != nil {
+		return err
+	}
+	return fail(op, Class(class), "%s", why)
 }
 
 // checkProposal looks at what the other side's leader has sent.
