@@ -27,7 +27,7 @@ import (
 
 type options struct {
 	State         string   `help:"State directory (default: $$MESH_STATE, else ${state})." placeholder:"DIR"`
-	N             int      `short:"n" help:"Ranks of the first program." required:"" placeholder:"RANKS"`
+	N             int      `short:"n" help:"Ranks of the first program; there is no default." placeholder:"RANKS"`
 	Hosts         string   `short:"H" name:"host" help:"Nodes, as a,b:4 with slots; default: all that are up, slots = cores." placeholder:"NODES"`
 	MPI           string   `name:"mpi" help:"MPI of the program: auto, openmpi, mpich, intel, go." default:"auto"`
 	Export        []string `short:"x" name:"export" sep:"none" help:"Variable that ranks get, as NAME or NAME=VALUE." placeholder:"VAR"`
@@ -55,7 +55,7 @@ func main() {
 		os.Exit(mpishim.RunProfile(os.Args[2:]))
 	}
 	var o options
-	parser := kong.Must(&o, kong.Name("meshrun"), kong.Description("Runs an MPI program across the network."), kong.Vars{"state": api.DefaultState})
+	parser := kong.Must(&o, kong.Name("meshrun"), kong.Description("Runs an MPI program across the network: meshrun -n 4 ./prog its arguments"), kong.Vars{"state": api.DefaultState})
 	if _, err := parser.Parse(singleDash(os.Args[1:])); err != nil {
 		fmt.Fprintf(os.Stderr, "meshrun: %v; see meshrun --help\n", err)
 		os.Exit(mpishim.CodeFailed)
@@ -279,16 +279,15 @@ func detect(apps []mpishim.App, paths []string) (kind mpishim.Kind, why string, 
 // apps splits the command line at colons.
 func (o *options) apps() (apps []mpishim.App, total int, err error) {
 	words, n := o.Program, o.N
-	if len(words) > 0 && words[0] == "--" {
-		words = words[1:]
-	}
 	for {
-		end := len(words)
-		for i, w := range words {
-			if w == ":" {
-				end = i
-				break
-			}
+		if len(words) > 0 && words[0] == "--" {
+			words = words[1:]
+		} else if len(words) > 0 && strings.HasPrefix(words[0], "-") {
+			return nil, 0, fmt.Errorf("unknown flag %s; see meshrun --help", words[0])
+		}
+		end := slices.Index(words, ":")
+		if end < 0 {
+			end = len(words)
 		}
 		if end == 0 || n < 1 {
 			return nil, 0, fmt.Errorf("every program needs -n with at least 1 rank, and a name")
@@ -305,9 +304,7 @@ func (o *options) apps() (apps []mpishim.App, total int, err error) {
 		if n, err = strconv.Atoi(words[1]); err != nil {
 			return nil, 0, fmt.Errorf("-n %s is no number", words[1])
 		}
-		if words = words[2:]; words[0] == "--" {
-			words = words[1:]
-		}
+		words = words[2:]
 	}
 }
 

@@ -45,6 +45,7 @@ func TestApps(t *testing.T) {
 		{"-- prog", []mpishim.App{{N: 2, Prog: "prog", Args: []string{}}}},
 		{"a 1 : -n 3 b : -np 1 -- c", []mpishim.App{{N: 2, Prog: "a", Args: []string{"1"}}, {N: 3, Prog: "b", Args: []string{}}, {N: 1, Prog: "c", Args: []string{}}}},
 		{"", nil}, {"a :", nil}, {"a : b c d", nil}, {"a : -n x b", nil}, {"a : -n 0 b", nil}, {": -n 1 b", nil},
+		{"--bogus a", nil}, {"a : -n 2 -q b", nil}, {"-- -a -b", []mpishim.App{{N: 2, Prog: "-a", Args: []string{"-b"}}}},
 	} {
 		o := options{N: 2, Program: strings.Fields(tt.words)}
 		got, total, err := o.apps()
