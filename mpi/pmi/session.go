@@ -56,7 +56,6 @@ func (ss *session) serve(ctx context.Context) error {
 	during, over := context.WithCancel(ctx)
 	err := ss.read(during)
 	over()
-	ss.spawns.Wait()
 	s.mu.Lock()
 	delete(s.sessions, ss)
 	delete(s.listen, ss)
@@ -66,6 +65,7 @@ func (ss *session) serve(ctx context.Context) error {
 	} else if ss.rank >= 0 && ctx.Err() == nil { // the server's own end is no rank's
 		s.leave(ss.rank, ss, dead, 0)
 	}
+	ss.spawns.Wait() // others know of a death before what it has asked for is given up
 	ss.mu.Lock()
 	ss.ended = true
 	ss.mu.Unlock()
