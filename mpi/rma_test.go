@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mpi"
 	"github.com/meshmpi/meshmpi/mpi/mpitest"
@@ -221,6 +222,81 @@ func TestWinGoroutines(t *testing.T) {
 		expect := []int64{ranks * times, ranks * times, ranks * times, ranks * times, ranks * workers * times}
 		return first(mpi.Allreduce(c, w.Memory(), sum, mpi.Sum), want("counted", sum, expect))
 	})
+}
+
+// TestWinFlushAll: FlushAll waits for its caller's accesses whatever other goroutines
+// flush at the same time.
+func TestWinFlushAll(t *testing.T) {
+	const workers, times = 2, 50
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		w.Memory()[0] = 7
+		if err := first(mpi.Barrier(c), w.LockAll()); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			errs := make([]error, workers)
+			var all sync.WaitGroup
+			for i := range workers {
+				all.Go(func() {
+					for range times {
+						got := make([]int64, 1)
+						err := w.Get(got, 1, 0)
+						time.Sleep(300 * time.Microsecond) // the other's flush is under way
+						errs[i] = first(errs[i], err, w.FlushAll(), want("got", got, []int64{7}))
+					}
+				})
+			}
+			all.Wait()
+			if err := first(errs...); err != nil {
+				return err
+			}
+		}
+		return first(w.UnlockAll(), mpi.Barrier(c), w.Free())
+	}, mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(1))
+}
+
+// TestWinLockAtOnce: of goroutines that lock one target at once, one has it, and gives it
+// back.
+func TestWinLockAtOnce(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil || c.Rank() > 0 {
+			return first(err, mpi.Barrier(c))
+		}
+		for _, lock := range []func() error{func() error { return w.Lock(mpi.LockShared, 1) }, w.LockAll} {
+			errs := make([]error, 4)
+			var all sync.WaitGroup
+			for i := range errs {
+				all.Go(func() { errs[i] = lock() })
+			}
+			all.Wait()
+			n := 0
+			for _, err := range errs {
+				switch {
+				case err == nil:
+					n++
+				case mpi.ClassOf(err) != mpi.ErrRMASync:
+					return err
+				}
+			}
+			if n != 1 {
+				return fmt.Errorf("%d of them have the lock", n)
+			}
+			if w.Unlock(1) != nil {
+				if err := w.UnlockAll(); err != nil {
+					return err
+				}
+			}
+			if err := first(w.Lock(mpi.LockExclusive, 1), w.Unlock(1)); err != nil {
+				return err
+			}
+		}
+		return mpi.Barrier(c)
+	}, mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(1))
 }
 
 // TestWinMisuse: what the order of calls forbids is refused, and a Fence that

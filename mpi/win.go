@@ -117,7 +117,7 @@ func (w *window) Free() error {
 		return err
 	}
 	w.mu.Lock()
-	open := w.lock.all || w.started != nil || w.exposure.open || slices.ContainsFunc(w.targets, func(e epoch) bool { return e.locked })
+	open := w.lock.all || w.started != nil || w.exposure.open || slices.ContainsFunc(w.targets, func(e epoch) bool { return e.locked || e.locking })
 	w.mu.Unlock()
 	if open {
 		return fail(op, ErrRMASync, "an epoch is open")
@@ -263,8 +263,8 @@ func (w *window) checkAccess(op string, kind uint8, target, offset, n int, o Op)
 	switch {
 	case target < 0 || target >= w.c.Size():
 		return fail(op, ErrRank, "target %d of %d", target, w.c.Size())
-	case offset < 0 || n < 0 || offset+n > w.Len(target):
-		return fail(op, ErrRMARange, "elements %d to %d of the %d that rank %d has", offset, offset+n, w.Len(target), target)
+	case offset < 0 || n < 0 || n > w.Len(target) || offset > w.Len(target)-n:
+		return fail(op, ErrRMARange, "%d elements at %d of the %d that rank %d has", n, offset, w.Len(target), target)
 	case !w.mayAccess(target):
 		return fail(op, ErrRMASync, "no epoch is open to rank %d; call Fence, Start or Lock first", target)
 	case o.op == nil:
@@ -274,7 +274,7 @@ func (w *window) checkAccess(op string, kind uint8, target, offset, n int, o Op)
 		if o.user != nil {
 			return fail(op, ErrOp, "only predefined operations are known at the target")
 		}
-		if _, ok := datatype.Reduce(o.kind, w.kind); !ok && o.kind != datatype.Replace && o.kind != datatype.NoOp {
+		if w.kernel(o.kind) == nil && o.kind != datatype.Replace && o.kind != datatype.NoOp {
 			return fail(op, ErrOp, "%s does not apply to the window's elements", o.name)
 		}
 	}
@@ -299,7 +299,7 @@ func GetWinAttr[T Scalar, V any](w *Win[T], k Key[V]) (v V, ok bool) {
 	if !ok {
 		return v, false
 	}
-	return a.(V), true
+	return valueOf[V](a), true
 }
 
 // DeleteWinAttr deletes an attribute, running the key's Delete.

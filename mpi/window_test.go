@@ -3,6 +3,7 @@ package mpi_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/meshmpi/meshmpi/mpi"
@@ -182,6 +183,10 @@ func TestWinErrors(t *testing.T) {
 			{"LockAll", w.LockAll(), 0},
 			{"Lock twice", w.Lock(mpi.LockShared, 0), mpi.ErrRMASync},
 			{"Put beyond the end", w.Put(v, 0, 3), mpi.ErrRMARange},
+			{"Put at an offset that overflows", w.Put(v, 0, math.MaxInt), mpi.ErrRMARange},
+			{"Rget at one", errOf(w.Rget(v, 0, math.MaxInt-1)), mpi.ErrRMARange},
+			{"an operation on pairs", w.Accumulate(v, 0, 0, mpi.MinLoc), mpi.ErrOp},
+			{"one that fetches", w.FetchAndOp(1, &v[0], 0, 0, mpi.MaxLoc), mpi.ErrOp},
 			{"Put before the beginning", w.Put(v, 0, -1), mpi.ErrRMARange},
 			{"Put to nobody", w.Put(v, 2, 0), mpi.ErrRank},
 			{"Put to ProcNull", w.Put(v, mpi.ProcNull, 0), 0},

@@ -44,27 +44,38 @@ func (w *window) Lock(kind LockKind, target int) error {
 		return nil
 	case target < 0 || target >= w.c.Size():
 		return fail(op, ErrRank, "target %d of %d", target, w.c.Size())
-	case !w.mayLock(target):
+	case !w.reserve(target):
 		return fail(op, ErrRMASync, "an epoch to rank %d is open already", target)
 	}
-	if err := w.wrapWait(op, w.ask(rmaLock, uint8(kind), target)); err != nil {
-		return err
-	}
+	err := w.wrapWait(op, w.ask(rmaLock, uint8(kind), target))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.targets[target].locked = true
-	return nil
+	w.targets[target].locking, w.targets[target].locked = false, err == nil
+	return err
 }
 
-// mayLock reports whether no epoch is open to a target. A Fence after which
-// nothing was accessed has begun none (MPI 4.1 §12.5.1).
-func (w *window) mayLock(target int) bool {
+// reserve says that Lock is under way for a target, unless an epoch is open to it. A Fence
+// after which nothing was accessed has begun none (MPI 4.1 §12.5.1).
+func (w *window) reserve(target int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fenced && !slices.ContainsFunc(w.targets, func(e epoch) bool { return e.dirty }) {
+	if w.fenced && !slices.ContainsFunc(w.targets, epoch.dirty) {
 		w.fenced = false
 	}
-	return !w.allows(target)
+	if w.targets[target].locking || w.allows(target) {
+		return false
+	}
+	w.targets[target].locking = true
+	return true
+}
+
+// unreserve takes that back for the first n targets.
+func (w *window) unreserve(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for r := range n {
+		w.targets[r].locking = false
+	}
 }
 
 // Unlock ends the epoch that Lock began: all accesses in it have been done.
@@ -92,10 +103,12 @@ func (w *window) LockAll() error {
 		return err
 	}
 	for r := range w.targets {
-		if !w.mayLock(r) {
+		if !w.reserve(r) {
+			w.unreserve(r)
 			return fail(op, ErrRMASync, "an epoch to rank %d is open already", r)
 		}
 	}
+	defer w.unreserve(len(w.targets))
 	asked := make([]question, len(w.targets))
 	for r := range asked {
 		asked[r] = w.ask(rmaLock, uint8(LockShared), r)
@@ -146,9 +159,13 @@ func (w *window) UnlockAll() error {
 }
 
 // lockAsked grants a lock of our memory, now or when it is free. Nobody overtakes
-// one who waits.
+// one who waits. Who asks again before it has been granted a lock does what Lock does not.
 func (w *window) lockAsked(op *engine.Op, l lockWaiter) {
 	w.mu.Lock()
+	if slices.ContainsFunc(w.lock.waiting, func(o lockWaiter) bool { return o.rank == l.rank }) {
+		w.mu.Unlock()
+		return
+	}
 	w.lock.waiting = append(w.lock.waiting, l)
 	granted := w.grant()
 	w.mu.Unlock()

@@ -9,15 +9,21 @@ import (
 
 // epoch is what an origin has open to one target.
 type epoch struct {
-	dirty  bool // accessed since the last flush
-	locked bool
+	begun   uint64 // messages of accesses
+	flushed uint64 // as many of the first of them are known to be done, or lost with the target
+	locked  bool
+	locking bool // Lock or LockAll is under way
 }
+
+// dirty reports whether there are accesses that may not have been done.
+func (e epoch) dirty() bool { return e.begun != e.flushed }
 
 // exposure is what Post and Wait, Start and Complete have to know.
 type exposure struct {
 	open    bool
 	origins []int       // given to Post, from then to Wait
 	done    map[int]int // how often each rank has completed, not yet waited for
+	owed    map[int]int // of those, how many are of exposures that have failed
 	exposed map[int]int // how often each rank has posted to us, not yet started
 	waiters []engine.ID // completed when one of those changes
 }
@@ -116,7 +122,7 @@ func (w *window) flushAll(op string) error {
 	w.mu.Lock()
 	var dirty []int
 	for r := range w.targets {
-		if w.targets[r].dirty {
+		if w.targets[r].dirty() {
 			dirty = append(dirty, r)
 		}
 	}
@@ -147,33 +153,47 @@ func (w *window) ask(kind, arg uint8, target int) question {
 		return q
 	}
 	eng.Do(func(op *engine.Op) {
+		done := func(op *engine.Op, err error) { op.Complete(q.id, engine.Status{}, err) }
+		if kind == rmaFlush || kind == rmaUnlock {
+			done = w.flushing(target, done)
+		}
 		if w.c.revoked.Load() { // the target may be without the window
-			op.Complete(q.id, engine.Status{}, engine.ErrRevoked)
+			done(op, engine.ErrRevoked)
 			return
 		}
 		ended := false // after which the number may be another's
 		number := w.expect(target, nil, func(op *engine.Op, err error) {
 			ended = true
-			op.Complete(q.id, engine.Status{}, err)
+			done(op, err)
 		})
 		h := winHeader{base: uint32(w.c.base), kind: kind, op: arg, number: number}
 		hdr := h.encode()
 		q.err = op.Post(w.c.group.procs[target], amWindow, &hdr, nil, func(op *engine.Op, err error) {
 			if err != nil && !ended {
-				w.take(number).done(op, err)
+				w.take(number, target).done(op, err)
 			}
 		})
 		if q.err != nil {
-			w.take(number)
-			op.Complete(q.id, engine.Status{}, q.err)
+			w.take(number, target)
+			done(op, q.err)
 		}
 	})
-	if kind == rmaFlush || kind == rmaUnlock {
-		w.mu.Lock()
-		w.targets[target].dirty = false
-		w.mu.Unlock()
-	}
 	return q
+}
+
+// flushing returns a done of what has all accesses to a target so far be done, which
+// takes note of that. The engine is held.
+func (w *window) flushing(target int, done func(*engine.Op, error)) func(*engine.Op, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := &w.targets[target]
+	begun := e.begun
+	return func(op *engine.Op, err error) {
+		w.mu.Lock()
+		e.flushed = max(e.flushed, begun)
+		w.mu.Unlock()
+		done(op, err)
+	}
 }
 
 // wrapWait waits for the answer, or the target's death.
@@ -187,7 +207,7 @@ func (w *window) wrapWait(op string, q question) error {
 }
 
 // Post lets the members of a group access our memory, until they have called
-// Complete and we Wait.
+// Complete and we Wait. If it fails, it lets nobody.
 func (w *window) Post(g *Group) error {
 	const op = "Post"
 	if err := w.usable(op); err != nil {
@@ -204,7 +224,11 @@ func (w *window) Post(g *Group) error {
 	}
 	w.exposure.open, w.exposure.origins = true, ranks
 	w.mu.Unlock()
-	return w.tellEach(op, ranks, rmaExposed)
+	if err := w.tellEach(op, ranks, rmaExposed); err != nil {
+		w.abandon()
+		return err
+	}
+	return nil
 }
 
 func (w *window) tellEach(op string, ranks []int, kind uint8) error {
@@ -250,7 +274,7 @@ func (w *window) Start(g *Group) error {
 	if open {
 		return fail(op, ErrRMASync, "an epoch is open that Start began")
 	}
-	if err := w.awaitEach(op, ranks, func(e *exposure) map[int]int { return e.exposed }); err != nil {
+	if err := w.awaitEach(op, ranks, (*exposure).posted); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -276,38 +300,38 @@ func (w *window) Complete() error {
 	return errors.Join(err, w.tellEach(op, ranks, rmaDone)) // the living wait for it whatever was lost
 }
 
-// Wait waits until all that Post has let in have called Complete.
+// Wait waits until all that Post has let in have called Complete. If it fails, because
+// one of them has died, they are let in no more.
 func (w *window) Wait() error {
 	const op = "Win.Wait"
 	ranks, err := w.exposedTo(op)
 	if err != nil {
 		return err
 	}
-	if err := w.awaitEach(op, ranks, func(e *exposure) map[int]int { return e.done }); err != nil {
+	if err := w.awaitEach(op, ranks, (*exposure).completed); err != nil {
+		w.abandon()
 		return err
 	}
 	w.close()
 	return nil
 }
 
-// Test is Wait that does not wait: if it reports true the exposure has ended.
+// Test is Wait that does not wait: if it reports true, or fails as Wait does, the exposure
+// has ended.
 func (w *window) Test() (bool, error) {
-	ranks, err := w.exposedTo("Win.Test")
+	const op = "Win.Test"
+	ranks, err := w.exposedTo(op)
 	if err != nil {
 		return false, err
 	}
 	w.c.w.eng.Poll()
-	w.mu.Lock()
-	for _, r := range ranks {
-		if w.exposure.done[r] == 0 {
-			w.mu.Unlock()
-			return false, nil
+	if missing := w.takeNotes(ranks, (*exposure).completed, engine.ID{}); len(missing) > 0 {
+		r, err := w.hopeless(missing)
+		if err != nil {
+			w.abandon()
 		}
+		return false, w.c.wrap(op, r, err)
 	}
-	for _, r := range ranks {
-		w.exposure.done[r]--
-	}
-	w.mu.Unlock()
 	w.close()
 	return true, nil
 }
@@ -330,18 +354,44 @@ func (w *window) close() {
 	w.exposure.open, w.exposure.origins = false, nil
 }
 
+// abandon ends an exposure that has failed: notes that come of it are of no use.
+func (w *window) abandon() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := &w.exposure
+	e.make()
+	for _, r := range e.origins {
+		if e.done[r] > 0 {
+			e.done[r]--
+		} else {
+			e.owed[r]++
+		}
+	}
+	e.open, e.origins = false, nil
+}
+
+func (e *exposure) make() {
+	if e.done == nil {
+		e.done, e.owed, e.exposed = map[int]int{}, map[int]int{}, map[int]int{}
+	}
+}
+
+func (e *exposure) completed() map[int]int { return e.done }
+func (e *exposure) posted() map[int]int    { return e.exposed }
+
 // exposed takes note of a member's Post or Complete.
 func (w *window) exposed(op *engine.Op, from int, kind uint8) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := &w.exposure
-	if e.done == nil {
-		e.done, e.exposed = map[int]int{}, map[int]int{}
-	}
-	if kind == rmaDone {
-		e.done[from]++
-	} else {
+	e.make()
+	switch {
+	case kind == rmaExposed:
 		e.exposed[from]++
+	case e.owed[from] > 0:
+		e.owed[from]--
+	default:
+		e.done[from]++
 	}
 	for _, id := range e.waiters {
 		op.Complete(id, engine.Status{}, nil)
@@ -357,7 +407,7 @@ func (w *window) cannot(rank int) error {
 	return w.c.w.eng.Gone(w.c.group.procs[rank])
 }
 
-// awaitEach waits for a note of each rank and takes it.
+// awaitEach waits for a note of each rank and takes them; none, if it fails.
 func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]int) error {
 	end := w.c.orRevoke()
 	r, err := w.awaitAll(ranks, of)
@@ -367,33 +417,53 @@ func (w *window) awaitEach(op string, ranks []int, of func(*exposure) map[int]in
 // awaitAll returns the rank whose note will not come, and why.
 func (w *window) awaitAll(ranks []int, of func(*exposure) map[int]int) (int, error) {
 	eng := w.c.w.eng
+	for {
+		id, err := eng.General()
+		if err != nil {
+			return -1, err
+		}
+		missing := w.takeNotes(ranks, of, id)
+		if len(missing) == 0 {
+			eng.Free(id)
+			return -1, nil
+		}
+		if r, err := w.hopeless(missing); err != nil {
+			eng.Free(id)
+			return r, err
+		}
+		if _, err := eng.Wait(id); err != nil {
+			return missing[0], err
+		}
+	}
+}
+
+// hopeless returns a rank whose note will not come, and why, if there is one.
+func (w *window) hopeless(ranks []int) (int, error) {
 	for _, r := range ranks {
-		for {
-			id, err := eng.General()
-			if err != nil {
-				return r, err
-			}
-			w.mu.Lock()
-			n := of(&w.exposure)
-			there := n[r] > 0
-			if there {
-				n[r]--
-			} else {
-				w.exposure.waiters = append(w.exposure.waiters, id)
-			}
-			w.mu.Unlock()
-			if there {
-				eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{}, nil) })
-			} else if err := w.cannot(r); err != nil {
-				eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{}, err) })
-			}
-			if _, err := eng.Wait(id); err != nil {
-				return r, err
-			}
-			if there {
-				break
-			}
+		if err := w.cannot(r); err != nil {
+			return r, err
 		}
 	}
 	return -1, nil
+}
+
+// takeNotes takes a note of each rank, if all are there. Otherwise it returns the ranks
+// whose are not, and id, if any, is completed when that may have changed.
+func (w *window) takeNotes(ranks []int, of func(*exposure) map[int]int, id engine.ID) (missing []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := of(&w.exposure)
+	for _, r := range ranks {
+		if n[r] == 0 {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) == 0 {
+		for _, r := range ranks {
+			n[r]--
+		}
+	} else if id != (engine.ID{}) {
+		w.exposure.waiters = append(w.exposure.waiters, id)
+	}
+	return missing
 }

@@ -117,12 +117,12 @@ func (a *accessing) send(op *engine.Op, src, dst []byte, offset, n int) {
 	}
 	a.left++
 	w.mu.Lock()
-	w.targets[a.target].dirty = true
+	w.targets[a.target].begun++
 	w.mu.Unlock()
 	hdr := h.encode()
 	if err := op.Post(w.c.group.procs[a.target], amWindow, &hdr, src, a.ended); err != nil {
 		if dst != nil {
-			w.take(h.number)
+			w.take(h.number, a.target)
 			a.left--
 		}
 		a.ended(op, err)
@@ -154,11 +154,11 @@ func (w *window) expect(target int, dst []byte, done func(*engine.Op, error)) ui
 	return uint32(len(w.gather) - 1)
 }
 
-// take returns what waits for an answer; nothing, if a peer made the number up.
-func (w *window) take(n uint32) winReply {
+// take returns what waits for a rank's answer; nothing, if the peer made the number up.
+func (w *window) take(n uint32, target int) winReply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if int(n) >= len(w.gather) || w.gather[n].done == nil {
+	if int(n) >= len(w.gather) || w.gather[n].done == nil || w.gather[n].target != target {
 		return winReply{}
 	}
 	r := w.gather[n]
@@ -202,7 +202,7 @@ func (w *window) lost(op *engine.Op, rank int, err error) {
 	w.exposure.waiters = nil
 	w.mu.Unlock()
 	for _, n := range numbers {
-		w.take(n).done(op, err)
+		w.take(n, rank).done(op, err)
 	}
 	for _, id := range waiters { // they look who it was
 		op.Complete(id, engine.Status{}, nil)
@@ -215,7 +215,7 @@ func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 	case rmaPut, rmaGet, rmaAccumulate, rmaFetch, rmaSwap:
 		w.apply(op, from, h, payload)
 	case rmaReply:
-		if r := w.take(h.number); r.done != nil {
+		if r := w.take(h.number, from); r.done != nil {
 			if copy(r.dst, payload); h.big != bigEndian {
 				datatype.Basic(w.kind).Swap(r.dst)
 			}
@@ -224,7 +224,7 @@ func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 	case rmaFlush:
 		_ = w.tell(op, from, winHeader{kind: rmaFlushed, number: h.number}) // the dead need no answer
 	case rmaFlushed, rmaLocked:
-		if r := w.take(h.number); r.done != nil {
+		if r := w.take(h.number, from); r.done != nil {
 			r.done(op, nil)
 		}
 	case rmaLock:
@@ -240,7 +240,7 @@ func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 // apply does an access to our memory. What does not fit is a peer's lie, since
 // it has looked, and is dropped.
 func (w *window) apply(op *engine.Op, from int, h *winHeader, payload []byte) {
-	if h.offset > uint64(len(w.mem)) || uint64(h.n) > uint64(len(w.mem))-h.offset || int(h.n)%w.size != 0 || int(h.offset)%w.size != 0 {
+	if h.offset > uint64(len(w.mem)) || uint64(h.n) > uint64(len(w.mem))-h.offset || h.n > engine.MaxPost || int(h.n)%w.size != 0 || int(h.offset)%w.size != 0 {
 		return
 	}
 	at := w.mem[h.offset:][:h.n]
@@ -276,10 +276,20 @@ func (w *window) combine(o datatype.OpKind, in, inout []byte) {
 	case o == datatype.Replace:
 		copy(inout, in)
 	default:
-		if kernel, ok := datatype.Reduce(o, w.kind); ok {
+		if kernel := w.kernel(o); kernel != nil {
 			kernel(aligned(in, w.size), inout)
 		}
 	}
+}
+
+// kernel is what combines elements of the window by an operation; nil: nothing, as with
+// those of pairs.
+func (w *window) kernel(o datatype.OpKind) datatype.Kernel {
+	if o.ElemSize(w.kind) != w.size {
+		return nil
+	}
+	kernel, _ := datatype.Reduce(o, w.kind)
+	return kernel
 }
 
 // aligned returns in, or a copy of it that elements of size may be read from.

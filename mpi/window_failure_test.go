@@ -1,0 +1,126 @@
+package mpi_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/meshmpi/meshmpi/mpi"
+	"github.com/meshmpi/meshmpi/mpi/mpitest"
+)
+
+// TestWinOriginDies: an exposure to who has died fails, whether it is waited for, asked
+// after or begun, and is over then: others can be let in, and the window can be freed.
+func TestWinOriginDies(t *testing.T) {
+	for _, way := range []string{"Wait", "Test", "Post"} {
+		t.Run(way, func(t *testing.T) {
+			mpitest.Run(t, 3, func(c *mpi.Comm) error {
+				w, err := mpi.AllocateWin[int64](c, 1)
+				if err != nil {
+					return err
+				}
+				me, _ := c.Group().Incl(0)
+				one, _ := c.Group().Incl(1)
+				both, err := c.Group().Incl(1, 2)
+				if err != nil {
+					return err
+				}
+				again := make([]int, 1)
+				switch c.Rank() {
+				case 2:
+					return fall(c)
+				case 1:
+					// Of the two times that it is let in, the first is over without it.
+					if err := first(stand(c), w.Start(me), w.Put([]int64{5}, 0, 0), w.Complete(), mpi.Send(c, again, 0, 0)); err != nil {
+						return err
+					}
+					_, err := mpi.Recv(c, again, 0, 0)
+					return first(err, w.Start(me), w.Put([]int64{6}, 0, 0), w.Complete(), freed(w))
+				}
+				if err := stand(c); err != nil {
+					return err
+				}
+				if way == "Post" {
+					if _, err := mpi.Recv(c, again, 2, 0); !errors.Is(err, mpi.ErrProcFailed) {
+						return fmt.Errorf("receive from the dead: %v", err)
+					}
+				}
+				err = w.Post(both)
+				switch {
+				case way == "Post" || err != nil: // it may be known by now
+				case way == "Wait":
+					err = w.Wait()
+				default:
+					for over := false; !over && err == nil; {
+						over, err = w.Test()
+					}
+				}
+				if err := dead(err); err != nil {
+					return err
+				}
+				if err := w.Wait(); mpi.ClassOf(err) != mpi.ErrRMASync {
+					return fmt.Errorf("wait when it is over: %v", err)
+				}
+				if _, err := mpi.Recv(c, again, 1, 0); err != nil {
+					return err
+				}
+				if err := first(w.Post(one), mpi.Send(c, again, 1, 0), w.Wait(), want("put", w.Memory(), []int64{6})); err != nil {
+					return err
+				}
+				return freed(w)
+			}, mpitest.FaultTolerant())
+		})
+	}
+}
+
+// TestWinTargetDies: a Start that fails has taken nobody's Post.
+func TestWinTargetDies(t *testing.T) {
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		me, _ := c.Group().Incl(0)
+		one, _ := c.Group().Incl(1)
+		both, err := c.Group().Incl(1, 2)
+		if err != nil {
+			return err
+		}
+		switch c.Rank() {
+		case 2:
+			return fall(c)
+		case 1:
+			return first(stand(c), w.Post(me), w.Wait(), want("put", w.Memory(), []int64{5}), freed(w))
+		}
+		return first(stand(c), dead(w.Start(both)), w.Start(one), w.Put([]int64{5}, 1, 0), w.Complete(), freed(w))
+	}, mpitest.FaultTolerant())
+}
+
+// dead wants an error to be about a process that has died.
+func dead(err error) error {
+	if !errors.Is(err, mpi.ErrProcFailed) {
+		return fmt.Errorf("%v, want a death", err)
+	}
+	return nil
+}
+
+// fall dies when the others have begun to stand.
+func fall(c *mpi.Comm) error {
+	for range c.Size() - 1 {
+		if _, err := mpi.Recv(c, make([]int, 1), mpi.AnySource, 0); err != nil {
+			return err
+		}
+	}
+	return crash(c)
+}
+
+// stand tells rank 2 that it may die: what it is needed for has been done.
+func stand(c *mpi.Comm) error { return mpi.Send(c, make([]int, 1), 2, 0) }
+
+// freed frees a window of whose members one has died; others may have noticed that first.
+func freed(w *mpi.Win[int64]) error {
+	if err := w.Free(); !errors.Is(err, mpi.ErrProcFailed) && !errors.Is(err, mpi.ErrRevoked) {
+		return fmt.Errorf("free: %v, want a death", err)
+	}
+	return nil
+}
