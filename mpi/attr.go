@@ -27,12 +27,18 @@ func DupValue[V any](v V) (V, bool) { return v, true }
 func NewKey[V any](o KeyOptions[V]) Key[V] {
 	k := &keyState{}
 	if o.Copy != nil {
-		k.copy = func(v any) (any, bool) { return o.Copy(v.(V)) }
+		k.copy = func(v any) (any, bool) { return o.Copy(valueOf[V](v)) }
 	}
 	if o.Delete != nil {
-		k.remove = func(v any) error { return o.Delete(v.(V)) }
+		k.remove = func(v any) error { return o.Delete(valueOf[V](v)) }
 	}
 	return Key[V]{k}
+}
+
+// valueOf returns an attribute as the type of its key. (One of an interface type may be nil.)
+func valueOf[V any](a any) V {
+	v, _ := a.(V)
+	return v
 }
 
 // Free says that no more values will be set. Those that are set stay until they
@@ -194,7 +200,7 @@ func GetAttr[V any](c *Comm, k Key[V]) (v V, ok bool) {
 	if !ok {
 		return v, false
 	}
-	return a.(V), true
+	return valueOf[V](a), true
 }
 
 // DeleteAttr deletes an attribute, running the key's Delete.

@@ -24,8 +24,8 @@ func (l Layout) check(op, what string, n, elements int) error {
 		switch {
 		case c < 0:
 			return fail(op, ErrCount, "block %d of %s has %d elements", i, what, c)
-		case c > 0 && (at < 0 || at+c > elements):
-			return fail(op, ErrBuffer, "block %d of %s is elements %d to %d of %d", i, what, at, at+c, elements)
+		case c > 0 && (at < 0 || c > elements || at > elements-c):
+			return fail(op, ErrBuffer, "block %d of %s is %d elements at %d of %d", i, what, c, at, elements)
 		}
 		at += c
 	}

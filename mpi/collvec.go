@@ -68,9 +68,12 @@ func (b Buf) combined(op string) (vec, error) {
 	if b.elem == nil && !ok {
 		return vec{}, fail(op, ErrType, "%v is combined only as a slice of a Go type, by BufOf", b.typ)
 	}
-	size := b.typ.Extent()
+	size := b.typ.Size()
 	if b.elem != nil {
-		size = int(b.elem.Size())
+		off, size = 0, int(b.elem.Size())
+	}
+	if n := len(b.mem) - b.origin; b.elem != nil && (size > 0 && b.count > n/size || b.origin%b.elem.Align() != 0) {
+		return vec{}, fail(op, ErrBuffer, "%d items of %v are not elements of a slice at byte %d of a buffer of %d", b.count, b.elem, b.origin, len(b.mem))
 	}
 	v := vec{b: b.mem[b.origin+off:][:size*b.count], n: b.count, typ: b.typ, elem: b.elem, each: size, swap: b.typ}
 	if !ok || size != b.typ.Size() {
@@ -123,7 +126,7 @@ func (c *Comm) bcastBuf(op string, b Buf, root int) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.rank == root || root == Root {
+	if root == Root || c.rank == root && !c.Inter() {
 		place = nil
 	}
 	r, err := c.bcast(op, v, root)

@@ -120,3 +120,44 @@ func columns(c *mpi.Comm) error {
 	}
 	return err
 }
+
+// TestResized combines items of types whose extent is not their size: one alone needs no
+// more memory than its own.
+func TestResized(t *testing.T) {
+	type padded struct {
+		_ int32
+		X int32
+	}
+	add := mpi.NewOp(func(in, inout []padded) {
+		for i := range in {
+			inout[i].X += in[i].X
+		}
+	}, true)
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		for _, extent := range []int{8, 2, -8} {
+			one, err := datatype.Resized(datatype.Basic(datatype.Int32), 0, extent)
+			if err != nil {
+				return err
+			}
+			sum := []int32{0}
+			err = c.AllreduceBuf(mpi.NewBuf([]int32{int32(c.Rank()) + 1}, 1, one), mpi.NewBuf(sum, 1, one), mpi.Sum)
+			if err := first(err, want("sum", sum, []int32{6})); err != nil {
+				return fmt.Errorf("extent %d: %w", extent, err)
+			}
+		}
+		for n := range 3 {
+			in, out := make([]padded, n), make([]padded, n)
+			for i := range in {
+				in[i].X = int32(c.Rank() + i)
+			}
+			err := c.AllreduceBuf(mpi.BufOf(in), mpi.BufOf(out), add)
+			for i := range out {
+				err = first(err, want("sum", []int32{out[i].X}, []int32{int32(3 + 3*i)}))
+			}
+			if err != nil {
+				return fmt.Errorf("%d structs: %w", n, err)
+			}
+		}
+		return nil
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -265,6 +266,11 @@ func TestGroups(t *testing.T) {
 				return fmt.Errorf("mistake %d: %v, want %v", i, err, mpi.ErrRank)
 			}
 		}
+		for _, r := range []mpi.Range{{First: 0, Last: math.MaxInt, Stride: math.MaxInt / 2}, {First: 0, Last: math.MinInt, Stride: math.MinInt}, {First: 1 << 40, Last: 1 << 50, Stride: 1}, {First: math.MaxInt, Last: math.MaxInt, Stride: 1}} {
+			if _, err := g.RangeExcl(r); mpi.ClassOf(err) != mpi.ErrRank {
+				return fmt.Errorf("%+v: %v", r, err)
+			}
+		}
 		if _, err := g.RangeIncl(mpi.Range{First: 0, Last: 1}); mpi.ClassOf(err) != mpi.ErrArg {
 			return fmt.Errorf("a stride of 0: %v", err)
 		}
@@ -348,5 +354,24 @@ func TestRanksInStatuses(t *testing.T) {
 			}
 		}
 		return first(s.x.Free(), h.Free())
+	})
+}
+
+// TestNilAttribute: an attribute of an interface type may be nil.
+func TestNilAttribute(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		deleted := 0
+		k := mpi.NewKey(mpi.KeyOptions[error]{Copy: mpi.DupValue[error], Delete: func(error) error { deleted++; return nil }})
+		if err := mpi.SetAttr(c, k, nil); err != nil {
+			return err
+		}
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if v, ok := mpi.GetAttr(d, k); v != nil || !ok {
+			return fmt.Errorf("got %v, %v", v, ok)
+		}
+		return first(d.Free(), mpi.DeleteAttr(c, k), want("deleted", []int{deleted}, []int{2}))
 	})
 }

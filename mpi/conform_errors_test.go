@@ -2,6 +2,7 @@ package mpi_test
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -72,6 +73,7 @@ func inMessages(c *mpi.Comm) []mistake {
 		{"SendBuf without a type", c.SendBuf(mpi.Buf{}, 0, 0), mpi.ErrType}, {"SendBuf of pointers", c.SendBuf(bad, 0, 0), mpi.ErrType},
 		{"SendBuf beyond the memory", c.SendBuf(mpi.NewBuf(b, 1, vec), 0, 0), mpi.ErrBuffer}, {"RecvBuf of -1 items", errOf(c.RecvBuf(mpi.NewBuf(b, -1, vec), 0, 0)), mpi.ErrCount},
 		{"RecvBuf before the memory", errOf(c.RecvBuf(mpi.NewBuf(b, 1, datatype.Basic(datatype.Int8)).At(-1), 0, 0)), mpi.ErrBuffer},
+		{"SendBuf at an offset that overflows", c.SendBuf(mpi.NewBuf(b, 1, vec).At(math.MaxInt), 0, 0), mpi.ErrBuffer},
 		{"AttachBuffer of nothing", c.World().AttachBuffer(0), mpi.ErrBuffer}, {"DetachBuffer of none", errOf(c.World().DetachBuffer()), mpi.ErrBuffer},
 		{"statuses too few", mpi.WaitAll(make([]mpi.Request, 2), make([]mpi.Status, 1)), mpi.ErrArg},
 		{"Unpack of too little", errOf(mpi.Unpack([]byte{1}, mpi.BufOf(b))), mpi.ErrTruncate}, {"UnpackExternal of too little", errOf(mpi.UnpackExternal([]byte{1}, mpi.BufOf(b))), mpi.ErrTruncate},
@@ -106,7 +108,9 @@ func inSizes(c *mpi.Comm) []mistake {
 		{"Alltoall of a part", mpi.Alltoall(c, b, make([]int, 4)), mpi.ErrCount}, {"Alltoall", mpi.Alltoall(c, b, six), mpi.ErrCount},
 		{"Alltoallv, in", mpi.Alltoallv(c, b, l(1, 1, 1), b, l(1, 1)), mpi.ErrCount}, {"Alltoallv, out", mpi.Alltoallv(c, b, l(1, 1, 2), b, l(1, 1, 1)), mpi.ErrBuffer},
 		{"Alltoallw", mpi.Alltoallw(c, bufs, bufs), mpi.ErrCount}, {"AlltoallBuf", c.AlltoallBuf(mpi.BufOf(b), mpi.BufOf(six)), mpi.ErrCount},
-		{"Scatterv beyond the end", mpi.Scatterv(c, b, l(2, 2, 2), b[:2], c.Rank()), mpi.ErrBuffer}, {"AllreduceInit", errOf(mpi.AllreduceInit(c, six, b, mpi.Sum)), mpi.ErrCount},
+		{"Scatterv beyond the end", mpi.Scatterv(c, b, l(2, 2, 2), b[:2], c.Rank()), mpi.ErrBuffer},
+		{"displacements that overflow", mpi.Allgatherv(c, b[:1], b, mpi.Layout{Counts: []int{1, 1, 1}, Displs: []int{0, math.MaxInt, 1}}), mpi.ErrBuffer},
+		{"AllreduceBuf of elements between others", c.AllreduceBuf(mpi.BufOf(b).At(1), mpi.BufOf(b), mpi.Sum), mpi.ErrBuffer}, {"AllreduceInit", errOf(mpi.AllreduceInit(c, six, b, mpi.Sum)), mpi.ErrCount},
 		{"LocalReduce", mpi.LocalReduce(six, b, mpi.Sum), mpi.ErrCount},
 	}
 }

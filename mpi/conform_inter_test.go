@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/meshmpi/meshmpi/mpi"
+	"github.com/meshmpi/meshmpi/mpi/datatype"
 	"github.com/meshmpi/meshmpi/mpi/mpitest"
 )
 
@@ -346,4 +347,54 @@ func TestMergeOfJobs(t *testing.T) {
 		}
 		return body(x)
 	}, mpitest.Program("kid", func(c *mpi.Comm) error { return body(c.World().Parent()) }))
+}
+
+// TestInterBufs: what comes from the other side's root is where it belongs at every rank,
+// the root's own number among them; buffers of ranks that have no part do not count.
+func TestInterBufs(t *testing.T) {
+	vec, err := datatype.Vector(3, 1, 2, datatype.Basic(datatype.Int32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mpitest.Run(t, 5, func(c *mpi.Comm) error {
+		s, err := join(c, 2, 1)
+		if err != nil {
+			return err
+		}
+		for from := range 2 { // root is a rank of the first two
+			root, full, empty := from, []int32{1, 0, 2, 0, 3, 0}, make([]int32, 6)
+			b := empty
+			if c.Rank() < 2 {
+				if root = mpi.ProcNull; c.Rank() == from {
+					root, b = mpi.Root, full
+				}
+			}
+			sum := []mpi.Loc[int64]{{}}
+			var in, out mpi.Buf
+			switch {
+			case root == mpi.Root:
+				out = mpi.BufOf(sum)
+			case root >= 0:
+				in = mpi.BufOf([]mpi.Loc[int64]{{int64(c.Rank()), int64(c.Rank())}})
+			}
+			err := first(s.x.BcastBuf(mpi.NewBuf(b, 1, vec), root), s.x.ReduceBuf(in, out, mpi.MaxLoc, root))
+			switch {
+			case root == mpi.Root:
+				err = first(err, want("maximum", []int64{sum[0].Value, int64(sum[0].Index)}, []int64{4, 4}))
+			case root >= 0:
+				err = first(err, want("bcast", b, full))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		both, err := s.x.Merge(false)
+		if err != nil {
+			return err
+		}
+		if _, err := s.x.Create(both.Group()); mpi.ClassOf(err) != mpi.ErrGroup {
+			return fmt.Errorf("a group of both sides: %v", err)
+		}
+		return first(both.Free(), s.x.Free())
+	})
 }

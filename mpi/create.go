@@ -348,11 +348,11 @@ func (c *Comm) Create(g *Group) (*Comm, error) {
 	if g == nil {
 		return nil, fail("Create", ErrGroup, "the group is nil")
 	}
+	if extra := g.Difference(c.group); extra.Size() > 0 {
+		return nil, fail("Create", ErrGroup, "%d processes of the group are not in the communicator, or not on our side of it", extra.Size())
+	}
 	if c.Inter() {
 		return c.createInter(g)
-	}
-	if extra := g.Difference(c.group); extra.Size() > 0 {
-		return nil, fail("Create", ErrGroup, "%d processes of the group are not in the communicator", extra.Size())
 	}
 	o := c.making()
 	d, err := o.newComm(g)

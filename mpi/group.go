@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"math"
 	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -152,21 +153,27 @@ func (g *Group) Excl(ranks ...int) (*Group, error) {
 // (MPI 4.1 §7.3.2). A negative stride counts down.
 type Range struct{ First, Last, Stride int }
 
-func (r Range) ranks() ([]int, error) {
+// ranks returns those of a range, which must be below size.
+func (r Range) ranks(op string, size int) ([]int, error) {
 	if r.Stride == 0 {
-		return nil, fail("Range", ErrArg, "a stride of 0")
+		return nil, fail(op, ErrArg, "a stride of 0")
 	}
+	const far = math.MaxInt / 2 // farther than any rank; sums of two do not overflow
+	first, last, stride := max(min(r.First, far), -far), max(min(r.Last, far), -far), max(min(r.Stride, far), -far)
 	var out []int
-	for i := r.First; (r.Stride > 0 && i <= r.Last) || (r.Stride < 0 && i >= r.Last); i += r.Stride {
+	for i := first; stride > 0 && i <= last || stride < 0 && i >= last; i += stride {
+		if i < 0 || i >= size {
+			return nil, fail(op, ErrRank, "ranks %d to %d by %d of a group of %d", r.First, r.Last, r.Stride, size)
+		}
 		out = append(out, i)
 	}
 	return out, nil
 }
 
-func expand(ranges []Range) ([]int, error) {
+func (g *Group) expand(op string, ranges []Range) ([]int, error) {
 	var all []int
 	for _, r := range ranges {
-		ranks, err := r.ranks()
+		ranks, err := r.ranks(op, g.Size())
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +184,7 @@ func expand(ranges []Range) ([]int, error) {
 
 // RangeIncl is Incl of all ranks of the ranges.
 func (g *Group) RangeIncl(ranges ...Range) (*Group, error) {
-	ranks, err := expand(ranges)
+	ranks, err := g.expand("RangeIncl", ranges)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +193,7 @@ func (g *Group) RangeIncl(ranges ...Range) (*Group, error) {
 
 // RangeExcl is Excl of all ranks of the ranges.
 func (g *Group) RangeExcl(ranges ...Range) (*Group, error) {
-	ranks, err := expand(ranges)
+	ranks, err := g.expand("RangeExcl", ranges)
 	if err != nil {
 		return nil, err
 	}

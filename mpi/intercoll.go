@@ -124,8 +124,11 @@ func (c *Comm) interReduce(op string, send, recv vec, o Op, root int) (*run, err
 	}
 	s := c.stages()
 	in := send
-	if root < 0 {
+	switch root {
+	case Root:
 		in = recv
+	case ProcNull: // whose buffers are of no significance
+		return s.run(send, recv), nil
 	}
 	kernel, err := o.kernel(op, in)
 	if err != nil {

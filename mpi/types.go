@@ -83,8 +83,8 @@ func (b Buf) check(op string) error {
 	if err != nil {
 		return &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
 	}
-	if b.origin+lo < 0 || b.origin+hi > len(b.mem) {
-		return fail(op, ErrBuffer, "%d items of %v need bytes %d to %d of a buffer of %d", b.count, b.typ, b.origin+lo, b.origin+hi, len(b.mem))
+	if b.origin < -lo || b.origin > len(b.mem)-hi { // neither can overflow: see Span
+		return fail(op, ErrBuffer, "%d items of %v need bytes %d to %d, from %d on, of a buffer of %d", b.count, b.typ, lo, hi, b.origin, len(b.mem))
 	}
 	return nil
 }

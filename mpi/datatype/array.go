@@ -176,6 +176,9 @@ func (c *calc) deal(item placed, stride, gsize, procs, coord, b int) placed {
 		return placed{}
 	}
 	first, round := coord*b, c.mul(procs, b)
+	if c.over {
+		return placed{}
+	}
 	blocks := (gsize-first-1)/round + 1
 	rest := min(b, gsize-first-(blocks-1)*round) // items in the last block
 	full := blocks

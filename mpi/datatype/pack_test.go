@@ -60,6 +60,10 @@ func TestConstructorsRefuse(t *testing.T) {
 		{"darray, grid", func() (*Type, error) {
 			return Darray(3, 0, two, []Dist{Block, Block}, []int{-1, -1}, []int{2, 2}, C, i32)
 		}, ErrArg},
+		{"darray, whose rounds overflow", func() (*Type, error) {
+			huge := []int{1 << 32}
+			return Darray(1<<32, 0, huge, []Dist{Cyclic}, huge, huge, C, Basic(Byte))
+		}, ErrOverflow},
 		{"darray, rank", func() (*Type, error) { return Darray(1, 1, []int{1}, []Dist{None}, []int{-1}, []int{1}, C, i32) }, ErrArg},
 		{"darray, empty grid", func() (*Type, error) { return Darray(0, 0, []int{1}, []Dist{None}, []int{-1}, []int{0}, C, i32) }, ErrArg},
 		{"darray, not distributed", func() (*Type, error) { return Darray(2, 0, []int{4}, []Dist{None}, []int{-1}, []int{2}, C, i32) }, ErrArg},
