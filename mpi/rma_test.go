@@ -242,10 +242,12 @@ func TestWinFlushAll(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range workers {
 				all.Go(func() {
+					rest := func() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) } // the other's flush begins or ends
 					for range times {
 						got := make([]int64, 1)
+						rest()
 						err := w.Get(got, 1, 0)
-						time.Sleep(300 * time.Microsecond) // the other's flush is under way
+						rest()
 						errs[i] = first(errs[i], err, w.FlushAll(), want("got", got, []int64{7}))
 					}
 				})
