@@ -23,3 +23,10 @@ func Remembered(c *Comm) (n int) {
 
 // RevokeFreed is what is done when a context ends.
 func RevokeFreed(c *Comm) { c.revoke() }
+
+// Owed returns how many bytes of answers a window waits for from a target, and how many
+// accesses and questions wait until there are fewer.
+func Owed[T Scalar](w *Win[T], target int) (bytes, waiting int) {
+	w.c.w.eng.Do(func(*engine.Op) { bytes, waiting = w.lanes[target].owed, len(w.lanes[target].queue) })
+	return bytes, waiting
+}

@@ -29,6 +29,7 @@ type window struct {
 	kind  datatype.Kind
 	size  int     // bytes of an element
 	lens  []int64 // elements of each rank
+	lanes []lane  // by rank, as an origin
 	attrs attrs
 
 	mu       sync.Mutex // guards what follows; taken with the engine held
@@ -68,7 +69,7 @@ func newWindow(c *Comm, mem []byte, kind datatype.Kind) (*window, error) {
 	if c.Inter() {
 		return nil, fail(op, ErrComm, "this is an intercommunicator")
 	}
-	w := &window{mem: mem, kind: kind, size: kind.Size(), targets: make([]epoch, c.Size())}
+	w := &window{mem: mem, kind: kind, size: kind.Size(), lanes: make([]lane, c.Size()), targets: make([]epoch, c.Size())}
 	o := c.making()
 	own, err := w.open(c, o)
 	if _, err = o.made(own, err); err != nil { // open has set w.c
@@ -236,7 +237,7 @@ func (w *window) access(op string, kind uint8, src, dst []byte, target, offset, 
 	if err := w.checkAccess(op, kind, target, offset, n, o); err != nil {
 		return Request{}, err
 	}
-	a := &accessing{w: w, target: target, kind: kind, op: o.kind}
+	a := &accessing{w: w, target: target, kind: kind, op: o.kind, src: src, dst: dst, offset: offset * w.size, rest: n * w.size}
 	var err error // of beginning it; what goes wrong later is the engine's to write
 	if flags&wantRequest != 0 {
 		if a.id, err = w.c.w.eng.General(); err != nil {
@@ -244,7 +245,7 @@ func (w *window) access(op string, kind uint8, src, dst []byte, target, offset, 
 		}
 	}
 	w.c.w.eng.Do(func(held *engine.Op) {
-		a.begin(held, src, dst, offset*w.size, n*w.size)
+		a.begin(held)
 		err = a.err
 	})
 	if err != nil {

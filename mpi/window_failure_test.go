@@ -96,6 +96,40 @@ func TestWinTargetDies(t *testing.T) {
 	}, mpitest.FaultTolerant())
 }
 
+// TestWinTargetDiesOwing: what waits for room ends too when the target dies.
+func TestWinTargetDiesOwing(t *testing.T) {
+	const n = 6 << 20
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, n*c.Rank())
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			if _, err := mpi.Recv(c, make([]int, 1), 0, 0); err != nil {
+				return err
+			}
+			return crash(c)
+		}
+		if err := w.Lock(mpi.LockShared, 1); err != nil {
+			return err
+		}
+		all, err := w.Rget(make([]int64, n), 1, 0)
+		if err := first(err, w.Get(make([]int64, n), 1, 0), mpi.Send(c, make([]int, 1), 1, 0)); err != nil {
+			return err
+		}
+		if err := w.Flush(1); err != nil && dead(err) != nil { // it may be done before the death
+			return err
+		}
+		if owed, waiting := mpi.Owed(w, 1); owed != 0 || waiting != 0 {
+			return fmt.Errorf("%d bytes are owed, and %d accesses wait", owed, waiting)
+		}
+		if _, err := all.Wait(); err != nil && dead(err) != nil {
+			return err
+		}
+		return nil
+	}, mpitest.FaultTolerant())
+}
+
 // dead wants an error to be about a process that has died.
 func dead(err error) error {
 	if !errors.Is(err, mpi.ErrProcFailed) {

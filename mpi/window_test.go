@@ -226,3 +226,38 @@ func TestWinAttributes(t *testing.T) {
 		return nil
 	})
 }
+
+// TestWinLargeGet: a target is asked for no more at a time than it may hold the answers
+// of, and what is done after a large access is done after all of it.
+func TestWinLargeGet(t *testing.T) {
+	const n = 6 << 20
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, n*(c.Rank()))
+		if err != nil {
+			return err
+		}
+		copy(w.Memory(), given(1, n))
+		if err := mpi.Barrier(c); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			got, last := make([]int64, n), make([]int64, 1)
+			err := first(w.Lock(mpi.LockShared, 1), w.GetAccumulate(nil, got, 1, 0, mpi.NoOp),
+				w.Accumulate([]int64{-1}, 1, n-1, mpi.Replace), w.Get(last, 1, n-1))
+			owed, waiting := mpi.Owed(w, 1)
+			if err = first(err, w.Flush(1), want("get", got, given(1, n)), want("what came after", last, []int64{-1})); err != nil {
+				return err
+			}
+			if owed > 17<<20 {
+				return fmt.Errorf("%d bytes were asked for at a time, and %d accesses waited", owed, waiting)
+			}
+			if owed, waiting := mpi.Owed(w, 1); owed != 0 || waiting != 0 {
+				return fmt.Errorf("%d bytes are owed, and %d accesses wait, after a flush", owed, waiting)
+			}
+			if err := w.Unlock(1); err != nil {
+				return err
+			}
+		}
+		return w.Free()
+	})
+}

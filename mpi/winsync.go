@@ -157,28 +157,35 @@ func (w *window) ask(kind, arg uint8, target int) question {
 		if kind == rmaFlush || kind == rmaUnlock {
 			done = w.flushing(target, done)
 		}
-		if w.c.revoked.Load() { // the target may be without the window
-			done(op, engine.ErrRevoked)
-			return
-		}
-		ended := false // after which the number may be another's
-		number := w.expect(target, nil, func(op *engine.Op, err error) {
-			ended = true
-			done(op, err)
+		w.enqueue(op, target, func(op *engine.Op) bool {
+			w.send(op, winHeader{kind: kind, op: arg}, target, done)
+			return false
 		})
-		h := winHeader{base: uint32(w.c.base), kind: kind, op: arg, number: number}
-		hdr := h.encode()
-		q.err = op.Post(w.c.group.procs[target], amWindow, &hdr, nil, func(op *engine.Op, err error) {
-			if err != nil && !ended {
-				w.take(number, target).done(op, err)
-			}
-		})
-		if q.err != nil {
-			w.take(number, target)
-			done(op, q.err)
-		}
 	})
 	return q
+}
+
+// send sends a question, whose answer or failure done is told.
+func (w *window) send(op *engine.Op, h winHeader, target int, done func(*engine.Op, error)) {
+	if w.c.revoked.Load() { // the target may be without the window
+		done(op, engine.ErrRevoked)
+		return
+	}
+	ended := false // after which the number may be another's
+	h.base = uint32(w.c.base)
+	h.number = w.expect(target, nil, func(op *engine.Op, err error) {
+		ended = true
+		done(op, err)
+	})
+	failed := func(op *engine.Op, err error) {
+		if err != nil && !ended {
+			w.take(h.number, target).done(op, err)
+		}
+	}
+	hdr := h.encode()
+	if err := op.Post(w.c.group.procs[target], amWindow, &hdr, nil, failed); err != nil {
+		failed(op, err)
+	}
 }
 
 // flushing returns a done of what has all accesses to a target so far be done, which

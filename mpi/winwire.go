@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/datatype"
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -71,57 +72,103 @@ type winReply struct {
 	done   func(*engine.Op, error)
 }
 
+// mostOwed is how many bytes of answers a rank asks one target for at a time: what the
+// target holds of them, and more than most links have under way.
+const mostOwed = 16 << 20
+
+// lane is what goes to one target: in order, and no faster than its answers come. The
+// engine guards it.
+type lane struct {
+	queue   []func(*engine.Op) bool // each sends a message, if any is left, and reports whether more are
+	owed    int                     // bytes of answers that have been asked for
+	running bool
+}
+
+// enqueue sends what next has to send to a target, now or when there is room for the
+// answers, after all that was enqueued before.
+func (w *window) enqueue(op *engine.Op, target int, next func(*engine.Op) bool) {
+	l := &w.lanes[target]
+	l.queue = append(l.queue, next)
+	l.run(op)
+}
+
+// run sends what there is room for.
+func (l *lane) run(op *engine.Op) {
+	if l.running {
+		return
+	}
+	l.running = true
+	for len(l.queue) > 0 && l.owed < mostOwed {
+		if !l.queue[0](op) {
+			l.queue = slices.Delete(l.queue, 0, 1)
+		}
+	}
+	l.running = false
+}
+
 // accessing is one access under way: several messages, if it is large.
 type accessing struct {
-	w      *window
-	target int
-	kind   uint8
-	op     datatype.OpKind
-	id     engine.ID // of its Request; zero: none
-	left   int       // messages and answers that have not ended
-	err    error
+	w        *window
+	target   int
+	kind     uint8
+	op       datatype.OpKind
+	src, dst []byte
+	offset   int       // of the rest, in bytes
+	rest     int       // bytes for which no message has been sent
+	id       engine.ID // of its Request; zero: none
+	left     int       // messages and answers that have not ended
+	err      error
+}
+
+// piece is how many bytes one message of an access is about.
+func (a *accessing) piece() int {
+	if a.kind == rmaSwap {
+		return a.w.size
+	}
+	return engine.MaxPost / a.w.size * a.w.size
 }
 
 // begin sends an access in pieces.
-func (a *accessing) begin(op *engine.Op, src, dst []byte, offset, n int) {
-	piece := engine.MaxPost / a.w.size * a.w.size
-	if a.kind == rmaSwap {
-		piece = n
-	}
+func (a *accessing) begin(op *engine.Op) {
 	a.left = 1
-	if a.w.c.revoked.Load() { // the target may be without the window
-		a.err = engine.ErrRevoked
-	}
-	for at := 0; at < n && a.err == nil; at += piece {
-		k := min(piece, n-at)
-		var in, out []byte
-		if a.kind == rmaSwap {
-			in = src
-		} else if src != nil {
-			in = src[at : at+k]
-		}
-		if dst != nil {
-			out = dst[at : at+k]
-		}
-		a.send(op, in, out, offset+at, k)
-	}
-	a.ended(op, nil)
+	a.w.mu.Lock()
+	a.w.targets[a.target].begun += uint64((a.rest + a.piece() - 1) / a.piece())
+	a.w.mu.Unlock()
+	a.w.enqueue(op, a.target, a.next)
 }
 
-func (a *accessing) send(op *engine.Op, src, dst []byte, offset, n int) {
-	w := a.w
-	h := winHeader{base: uint32(w.c.base), kind: a.kind, op: uint8(a.op), big: bigEndian, offset: uint64(offset), n: uint32(n)}
-	if dst != nil {
-		a.left++
-		h.number = w.expect(a.target, dst, a.ended)
+// next sends a piece, and reports whether there are more.
+func (a *accessing) next(op *engine.Op) bool {
+	if a.err == nil && a.w.c.revoked.Load() { // the target may be without the window
+		a.err = engine.ErrRevoked
 	}
-	a.left++
-	w.mu.Lock()
-	w.targets[a.target].begun++
-	w.mu.Unlock()
+	if a.rest > 0 && a.err == nil {
+		a.send(op, min(a.piece(), a.rest))
+	}
+	if a.rest > 0 && a.err == nil {
+		return true
+	}
+	a.ended(op, nil)
+	return false
+}
+
+// send sends the message of the next n bytes.
+func (a *accessing) send(op *engine.Op, n int) {
+	w := a.w
+	h := winHeader{base: uint32(w.c.base), kind: a.kind, op: uint8(a.op), big: bigEndian, offset: uint64(a.offset), n: uint32(n)}
+	src := a.src
+	if a.kind != rmaSwap && src != nil { // a swap's is two elements
+		src, a.src = src[:n], src[n:]
+	}
+	if a.dst != nil {
+		a.left++
+		h.number = w.expect(a.target, a.dst[:n], a.ended)
+		a.dst = a.dst[n:]
+	}
+	a.offset, a.rest, a.left = a.offset+n, a.rest-n, a.left+1
 	hdr := h.encode()
 	if err := op.Post(w.c.group.procs[a.target], amWindow, &hdr, src, a.ended); err != nil {
-		if dst != nil {
+		if a.dst != nil {
 			w.take(h.number, a.target)
 			a.left--
 		}
@@ -139,8 +186,9 @@ func (a *accessing) ended(op *engine.Op, err error) {
 	}
 }
 
-// expect gives a number to an answer that will come.
+// expect gives a number to an answer that will come. The engine is held.
 func (w *window) expect(target int, dst []byte, done func(*engine.Op, error)) uint32 {
+	w.lanes[target].owed += len(dst)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := winReply{target, dst, done}
@@ -155,6 +203,7 @@ func (w *window) expect(target int, dst []byte, done func(*engine.Op, error)) ui
 }
 
 // take returns what waits for a rank's answer; nothing, if the peer made the number up.
+// The engine is held.
 func (w *window) take(n uint32, target int) winReply {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,6 +211,7 @@ func (w *window) take(n uint32, target int) winReply {
 		return winReply{}
 	}
 	r := w.gather[n]
+	w.lanes[target].owed -= len(r.dst)
 	w.gather[n] = winReply{}
 	w.unused = append(w.unused, n)
 	return r
@@ -204,6 +254,7 @@ func (w *window) lost(op *engine.Op, rank int, err error) {
 	for _, n := range numbers {
 		w.take(n, rank).done(op, err)
 	}
+	w.lanes[rank].run(op)        // the rest fails as it is sent
 	for _, id := range waiters { // they look who it was
 		op.Complete(id, engine.Status{}, nil)
 	}
@@ -220,6 +271,7 @@ func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 				datatype.Basic(w.kind).Swap(r.dst)
 			}
 			r.done(op, nil)
+			w.lanes[from].run(op)
 		}
 	case rmaFlush:
 		_ = w.tell(op, from, winHeader{kind: rmaFlushed, number: h.number}) // the dead need no answer

@@ -43,7 +43,7 @@ type Node struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when the node has ended
 	err  error         // why, after done
-	temp string        // state directory to remove
+	temp *temp         // holds the state, to remove; nil: State was given
 	once sync.Once
 }
 
@@ -55,14 +55,14 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.State == "" {
-		dir, err := os.MkdirTemp("", "meshmpi-node-")
-		if err != nil {
+		var err error
+		if n.temp, err = newTemp(); err != nil {
 			return nil, fmt.Errorf("overlay: a directory for the keys: %w", err)
 		}
-		n.temp, cfg.State = dir, filepath.Join(dir, "state")
+		cfg.State = filepath.Join(n.temp.path, "state")
 	}
 	if err := admit(ctx, cfg); err != nil {
-		n.forget()
+		n.temp.remove()
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -77,7 +77,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		return n, nil
 	case <-n.done:
 		stop()
-		n.forget()
+		n.temp.remove()
 		return nil, n.err
 	case <-ctx.Done():
 		return nil, errors.Join(fmt.Errorf("overlay: join: %w", ctx.Err()), n.Close())
@@ -114,14 +114,8 @@ func defaultName() string {
 func (n *Node) Close() error {
 	n.once.Do(n.stop)
 	<-n.done
-	n.forget()
+	n.temp.remove()
 	return n.err
-}
-
-func (n *Node) forget() {
-	if n.temp != "" {
-		_ = os.RemoveAll(n.temp) // ours, and worth nothing any more
-	}
 }
 
 // Done is closed when the node has ended, by Close or by itself.

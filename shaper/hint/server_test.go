@@ -251,13 +251,13 @@ func TestBounds(t *testing.T) {
 
 // TestKilled: a program that is killed in an operation leaves no hint behind.
 func TestKilled(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "hints.sock")
 	if p := os.Getenv("HINT_TEST_SOCKET"); p != "" {
 		page := dial(t, p)
 		page.Enter(Alltoallw, 9)
 		time.Sleep(time.Minute) // it is killed
 		return
 	}
+	path := filepath.Join(t.TempDir(), "hints.sock")
 	s, _ := serve(t, path)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
 	cmd.Env = append(os.Environ(), "HINT_TEST_SOCKET="+path)
