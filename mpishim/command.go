@@ -25,6 +25,8 @@ type Plan struct {
 	MATB     int64  // what each node may send to other sites, bits per second; 0: as the network says
 	Pattern  string // the job's communication pattern, see CheckPattern; "": not known
 	Profile  string // of NewProfile: ranks record what they send, for Collect; "": they do not
+
+	secret string // of this run: see secretMark
 }
 
 // Command is a launcher's command line and environment.
@@ -42,6 +44,8 @@ const (
 	varMust  = "MESHRUN_WDIR_MUST"
 	varCIDR  = "MESHRUN_CIDR"
 	varBin   = "MESHRUN_BIN"
+
+	varSecret = "MESHRUN_SECRET" // of the job: see secretMark
 )
 
 // Variables that differ from node to node and come from each node's own session.
@@ -80,6 +84,9 @@ func (p Plan) own() []string {
 	}
 	if p.MustWdir {
 		env = append(env, varMust+"=1")
+	}
+	if p.secret != "" {
+		env = append(env, varSecret+"="+p.secret)
 	}
 	if p.Profile != "" {
 		env = append(env, varProfile+"="+p.Profile)

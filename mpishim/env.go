@@ -63,14 +63,17 @@ func Exports(o Overlay, unset bool) string {
 		}
 	}
 	if dir := filepath.Clean(o.BinDir); o.BinDir != "" {
-		if unset { // ours leads if it is there: take it away once
-			fmt.Fprintf(&b, "PATH=\"${PATH#%s:}\"; export PATH\n", doubleQuoted(dir))
+		if unset { // what was put there by us leads
+			fmt.Fprintf(&b, "if [ -n \"${%s:-}\" ]; then PATH=\"${PATH#%s:}\"; export PATH; unset %s; fi\n", varPath, doubleQuoted(dir), varPath)
 		} else {
-			fmt.Fprintf(&b, "case \":$PATH:\" in *:%s:*) ;; *) PATH=%s:\"$PATH\"; export PATH ;; esac\n", Quote(dir), Quote(dir))
+			fmt.Fprintf(&b, "case \":$PATH:\" in *:%s:*) ;; *) PATH=%s:\"$PATH\"; export PATH; export %s=1 ;; esac\n", Quote(dir), Quote(dir), varPath)
 		}
 	}
 	return b.String()
 }
+
+// varPath says that Exports has put its directory into PATH.
+const varPath = "MESHCTL_ENV_PATH"
 
 // plain are the characters that no shell changes.
 func plain(r rune) bool {

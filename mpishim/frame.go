@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	agentHello  = "\x00meshrun-ranks 1"
+	agentHello  = "\x00meshrun-ranks 2"
 	frameHeader = 9
 	maxFrame    = 64 << 10 // bytes of a payload
 	maxStart    = 8 << 20  // bytes of frameStart's
@@ -98,22 +98,21 @@ func readHello(r *bufio.Reader) (talk []byte, err error) {
 
 // startSpec has an agent start processes.
 type startSpec struct {
-	Env   []string // NAME=value, over the node's own
-	Wdir  string   // "": the agent's
-	Must  bool     // a node without Wdir is an error; else the home directory will do
+	Env   words  // NAME=value, over the node's own
+	Wdir  string // "": the agent's
+	Must  bool   // a node without Wdir is an error; else the home directory will do
 	Apps  []appSpec
 	Procs []procSpec
 }
 
 type appSpec struct {
-	Prog string
-	Args []string
+	Line words // the program and its arguments
 }
 
 type procSpec struct {
 	Proc  uint32
 	App   int
-	Env   []string
+	Env   words
 	Stdin bool // it reads frameInput; the others read nothing
 }
 

@@ -112,7 +112,7 @@ func (j *goJob) close() {
 // run follows the job to its end. Who is asked to end and does not is made to.
 func (j *goJob) run(ctx context.Context) (int, error) {
 	done := ctx.Done()
-	var force <-chan time.Time
+	var force, stuck <-chan time.Time
 	asked, told := false, false // ranks by a signal, nodes by hanging up
 	for !j.over() {
 		select {
@@ -130,8 +130,11 @@ func (j *goJob) run(ctx context.Context) (int, error) {
 		case <-force:
 			if j.ending {
 				j.cut()
+				j.scr.giveUp() // or the readers of what they say wait for it
 			}
 			j.end()
+		case <-stuck:
+			j.scr.giveUp()
 		}
 		if j.left == 0 {
 			j.settle()
@@ -141,7 +144,7 @@ func (j *goJob) run(ctx context.Context) (int, error) {
 		case j.ending && !told:
 			told, force = true, time.After(ranksGrace+afterDeath)
 		case j.sig != 0 && !asked && !told:
-			asked, force = true, time.After(afterSignal)
+			asked, force, stuck = true, time.After(afterSignal), time.After(stuckTime)
 		}
 	}
 	return j.outcome()
@@ -167,8 +170,7 @@ func (j *goJob) over() bool {
 // signal passes a signal to all ranks; those that end jobs end this one, the
 // second at once.
 func (j *goJob) signal(sig syscall.Signal) {
-	ends := sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
-	if ends {
+	if ends(sig) {
 		j.endWorlds()
 	}
 	for _, g := range j.procs {
@@ -176,7 +178,7 @@ func (j *goJob) signal(sig syscall.Signal) {
 			g.node.send(frame{frameSignal, g.id, []byte{byte(sig)}})
 		}
 	}
-	if ends {
+	if ends(sig) {
 		if j.sig != 0 {
 			j.end()
 		}
@@ -264,5 +266,6 @@ func (o ownLines) Write(p []byte) (int, error) {
 		p = append([]byte("\n"), p...)
 		o.s.open[1] = launcherItself
 	}
-	return o.s.err.Write(p)
+	o.s.put(2, p)
+	return len(p), nil
 }

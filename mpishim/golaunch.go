@@ -39,12 +39,16 @@ func goCommand(p Plan) Command {
 // RunGo adopts orphans, so it must be the only thing that the process does. It
 // may leave one goroutine blocked in a read of Streams.Stdin.
 func RunGo(ctx context.Context, p Plan, s Streams, remote Remote) (code int, err error) {
-	if err := exec.Adopt(); err != nil {
+	endAll, err := exec.Adopt()
+	if err != nil {
 		return CodeFailed, failf(CodeFailed, "adopt orphans: %w", err)
 	}
-	defer exec.EndDescendants()
+	defer endAll()
 	j := newGoJob(ctx, p, s, remote)
-	defer j.close()
+	defer func() {
+		j.close()
+		code, err = j.scr.result(code, err, s.Signals, j.sig != 0)
+	}()
 	j.nodes = make([]*goNode, len(p.Places))
 	for i, pl := range p.Places {
 		j.nodes[i] = j.startNode(pl.Host)
@@ -198,7 +202,7 @@ func (j *goJob) pack(specs []startSpec, apps []App, opt worldOptions) ([][]byte,
 		}
 		spec.Env = j.nodeEnv(n.host)
 		for _, a := range apps {
-			spec.Apps = append(spec.Apps, appSpec{a.Prog, a.Args})
+			spec.Apps = append(spec.Apps, appSpec{append(words{a.Prog}, a.Args...)})
 		}
 		b, err := json.Marshal(spec)
 		if err != nil || len(b) > maxStart {

@@ -12,10 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
 
 // RankArg makes meshrun the parent of one rank: a hidden mode. Its remaining
@@ -27,6 +30,17 @@ const staged = "meshrun-staged:"
 
 // deathMark begins the one line that says how a rank ended.
 const deathMark = "meshrun: rank "
+
+// secretMark is deathMark on its way to meshrun, which makes it that: what a rank prints
+// is not its end.
+func secretMark(secret string) string { return "meshrun-" + secret + ": rank " }
+
+// rankMark is the job's secretMark, which the program is not to know.
+var rankMark = sync.OnceValue(func() string {
+	secret := os.Getenv(varSecret)
+	os.Unsetenv(varSecret)
+	return secretMark(secret)
+})
 
 // RunRank runs a program as a rank and returns the exit code, 128+n for signal
 // n, after one line on standard error where that is not zero. Standard streams,
@@ -42,6 +56,10 @@ func RunRank(args []string) int {
 	runtime.LockOSThread() // the death signal is tied to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	label := rankLabel()
+	rankMark()
+	if !dieWithParent() {
+		return CodeFailed
+	}
 	if err := prepareRank(); err != nil {
 		return sayRank(label, CodeFailed, err.Error())
 	}
@@ -58,7 +76,7 @@ func RunRank(args []string) int {
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
 	signals := make(chan os.Signal, 16) // signals come singly; a burst may be merged as the kernel does
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, exec.Heeded(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	if err := cmd.Start(); err != nil {
 		code, what := cannotRun(err)
 		return sayRank(label, code, fmt.Sprintf("%s: %s", what, args[0]))
@@ -76,6 +94,15 @@ func RunRank(args []string) int {
 		}
 	}()
 	return rankStatus(label, cmd.Wait(), told.Load())
+}
+
+// dieWithParent has the kernel end this process when the launcher's that started it ends,
+// and reports whether that is there yet. What runs in its session ends with that; on the
+// user's own node there is none.
+func dieWithParent() bool {
+	parent := os.Getppid()
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // of an older kernel: as it was
+	return os.Getppid() == parent
 }
 
 // rankStatus turns the program's end into our exit code. A rank that was told to
@@ -111,7 +138,7 @@ func wordStatus(ws syscall.WaitStatus) (code int, what string) {
 }
 
 func sayRank(label string, code int, what string) int {
-	fmt.Fprintf(os.Stderr, "%s%s %s\n", deathMark, label, what) // one write: launchers keep it whole
+	fmt.Fprintf(os.Stderr, "%s%s %s\n", rankMark(), label, what) // one write: launchers keep it whole
 	return code
 }
 

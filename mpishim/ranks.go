@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
 
 // RanksArg makes meshrun the agent that starts the ranks of one node for a
@@ -31,10 +33,16 @@ const (
 
 // RunRanks is the body of the hidden mode: it speaks frames on standard input and
 // output, and ends with its input. It leaves none of the processes that it
-// started; what these leave is the session's to end.
+// started, nor what these have.
 func RunRanks() int {
+	endAll, err := exec.Adopt()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%sranks: adopt orphans: %v\n", agentMark, err)
+		return CodeFailed
+	}
+	defer endAll()
 	signals := make(chan os.Signal, 4) // as many kinds as are asked for
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Notify(signals, exec.Heeded(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)...)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() { // ends with the process
@@ -77,8 +85,19 @@ func agentRanks(ctx context.Context, in io.Reader, out io.Writer) error {
 	var starter sync.WaitGroup
 	starter.Go(func() { // the death signal of children is tied to the thread that starts them
 		runtime.LockOSThread()
-		for f := range a.starts {
-			f()
+		children := make(chan os.Signal, 1)
+		signal.Notify(children, syscall.SIGCHLD)
+		defer signal.Stop(children)
+		for {
+			select {
+			case f, ok := <-a.starts:
+				if !ok {
+					return
+				}
+				f()
+			case <-children:
+				exec.ReapOrphans(a.has)
+			}
 		}
 	})
 	if _, err := io.WriteString(out, agentHello+"\n"); err != nil {
@@ -160,10 +179,10 @@ func (a *ranksAgent) do(f frame) error {
 func (a *ranksAgent) start(spec startSpec) error {
 	dir, dirErr := workDir(spec.Wdir, spec.Must)
 	for _, ps := range spec.Procs {
-		if ps.App < 0 || ps.App >= len(spec.Apps) {
+		if ps.App < 0 || ps.App >= len(spec.Apps) || len(spec.Apps[ps.App].Line) == 0 {
 			return errFrame
 		}
-		app := spec.Apps[ps.App]
+		line := spec.Apps[ps.App].Line
 		if dirErr != nil {
 			a.report(ps.Proc, exitReport{Code: CodeFailed, What: dirErr.Error()})
 			continue
@@ -173,17 +192,17 @@ func (a *ranksAgent) start(spec startSpec) error {
 		if dir != "" {
 			env = append(env, "PWD="+dir)
 		}
-		path, err := rankProgram(app.Prog)
+		path, err := rankProgram(line[0])
 		if err == nil {
 			cmd := &osexec.Cmd{
-				Path: path, Args: append([]string{app.Prog}, app.Args...), Env: env, Dir: dir,
+				Path: path, Args: line, Env: env, Dir: dir,
 				SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 			}
 			err = a.run(ps, cmd)
 		}
 		if err != nil {
 			code, what := cannotRun(err)
-			a.report(ps.Proc, exitReport{Code: code, What: what + ": " + app.Prog})
+			a.report(ps.Proc, exitReport{Code: code, What: what + ": " + line[0]})
 		}
 	}
 	return nil
@@ -235,39 +254,53 @@ func (a *ranksAgent) run(ps procSpec, cmd *osexec.Cmd) error {
 		cmd.Stdin = theirs[0]
 	}
 	cmd.Stdout, cmd.Stderr = theirs[1], theirs[2]
+	p := &rankProc{id: ps.Proc, cmd: cmd}
+	if ps.Stdin {
+		p.input = make(chan []byte, inputWindow+1)
+	}
 	started := make(chan error)
-	a.starts <- func() { started <- cmd.Start() }
+	a.starts <- func() { started <- a.begin(p) }
 	if err := <-started; err != nil {
 		for _, f := range ours {
 			f.Close()
 		}
 		return err
 	}
-	p := &rankProc{id: ps.Proc, cmd: cmd}
 	if ps.Stdin {
-		p.input = make(chan []byte, inputWindow+1)
 		go a.feed(p, ours[0]) // ends when attend closes the pipe, or with the input's end
 	}
-	a.mu.Lock()
-	a.procs[p.id] = p
-	a.mu.Unlock()
 	a.all.Go(func() { a.attend(p, ours) })
 	return nil
+}
+
+// begin starts a process and takes note of it, before orphans are looked for again.
+func (a *ranksAgent) begin(p *rankProc) error {
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.procs[p.id] = p
+	return nil
+}
+
+// has reports whether a process is one of ours, and no orphan.
+func (a *ranksAgent) has(pid int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.procs {
+		if p.cmd.Process.Pid == pid {
+			return true
+		}
+	}
+	return false
 }
 
 // attend passes a process's output on, and at last how it ended.
 func (a *ranksAgent) attend(p *rankProc, files [3]*os.File) {
 	var output sync.WaitGroup
 	for i, kind := range []byte{frameOut, frameErr} {
-		output.Go(func() {
-			buf := make([]byte, maxFrame/2)
-			for {
-				n, err := files[i+1].Read(buf)
-				if n > 0 && a.send(frame{kind, p.id, buf[:n]}) != nil || err != nil {
-					return
-				}
-			}
-		})
+		output.Go(func() { a.pass(files[i+1], kind, p.id) })
 	}
 	status := p.cmd.Wait()
 	a.mu.Lock()
@@ -276,12 +309,10 @@ func (a *ranksAgent) attend(p *rankProc, files [3]*os.File) {
 		close(p.input)
 	}
 	a.mu.Unlock()
-	late := time.AfterFunc(ranksDrain, func() { // whoever holds the pipes: the rank has ended
-		files[1].Close()
-		files[2].Close()
-	})
+	for _, f := range files[1:] { // others may hold the pipes
+		f.SetReadDeadline(time.Now().Add(ranksDrain))
+	}
 	output.Wait()
-	late.Stop()
 	for _, f := range files {
 		f.Close()
 	}
@@ -290,6 +321,43 @@ func (a *ranksAgent) attend(p *rankProc, files [3]*os.File) {
 		r.What += " when its node ended the session; see meshctl status"
 	}
 	a.report(p.id, r)
+}
+
+// pass sends what comes through a pipe, until its end, or its deadline and all that is
+// there by then: meshrun may have let us wait for longer than that.
+func (a *ranksAgent) pass(f *os.File, kind byte, proc uint32) {
+	buf := make([]byte, maxFrame/2)
+	once := func(most int) (int, error) {
+		n, err := f.Read(buf[:min(most, len(buf))])
+		if n > 0 {
+			if serr := a.send(frame{kind, proc, buf[:n]}); serr != nil {
+				return n, serr
+			}
+		}
+		return n, err
+	}
+	var err error
+	for err == nil {
+		_, err = once(len(buf))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	f.SetReadDeadline(time.Time{})
+	for left := held(f); left > 0; {
+		n, err := once(left)
+		if left -= n; err != nil {
+			return
+		}
+	}
+}
+
+// held is how many bytes wait in a pipe.
+func held(f *os.File) (n int) {
+	if raw, err := f.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return n
 }
 
 // exitOf words the end of a process.

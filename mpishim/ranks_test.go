@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,7 +49,7 @@ func (a *agentHere) send(kind byte, proc uint32, data []byte) {
 // start starts a shell script as process 7.
 func (a *agentHere) start(script string, stdin bool) {
 	a.t.Helper()
-	b, err := json.Marshal(startSpec{Env: []string{"FOO=bar"}, Apps: []appSpec{{"/bin/sh", []string{"-c", script}}}, Procs: []procSpec{{Proc: 7, Stdin: stdin}}})
+	b, err := json.Marshal(startSpec{Env: []string{"FOO=bar"}, Apps: []appSpec{{words{"/bin/sh", "-c", script}}}, Procs: []procSpec{{Proc: 7, Stdin: stdin}}})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -174,4 +175,19 @@ func TestAgentRefusesFrames(t *testing.T) {
 			t.Errorf("got %v, want %v", err, errFrame)
 		}
 	})
+}
+
+// TestAgentSendsTheTail: what a process has written arrives, however long after its end
+// meshrun takes it.
+func TestAgentSendsTheTail(t *testing.T) {
+	a := startAgent(t.Context(), t)
+	const n = 64<<10 + maxFrame/4 // the agent has some of it, and a pipe the rest
+	a.start("head -c "+strconv.Itoa(n)+" /dev/zero", false)
+	time.Sleep(ranksDrain + ranksDrain/2)
+	if r := a.exit(); r.Code != 0 || len(a.out[7]) != n {
+		t.Errorf("%d bytes of %d arrived; %+v", len(a.out[7]), n, r)
+	}
+	if err := a.end(); err != nil {
+		t.Error(err)
+	}
 }

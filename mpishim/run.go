@@ -40,14 +40,19 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 	if _, err := osexec.LookPath(filepath.Join(p.Overlay.BinDir, agent)); err != nil { // Hydra would wait for ever
 		return CodeFailed, failf(CodeFailed, "no %s in %s; install it beside meshrun", agent, p.Overlay.BinDir)
 	}
-	if err := exec.Adopt(); err != nil {
+	endAll, err := exec.Adopt()
+	if err != nil {
 		return CodeFailed, failf(CodeFailed, "adopt orphans: %w", err)
 	}
-	defer exec.EndDescendants()
+	defer endAll()
 	runtime.LockOSThread() // the launcher's death signal is tied to the thread that starts it
 	defer runtime.UnlockOSThread()
+	p.secret = newSecret()
 	c := p.Command()
 	scr := newScreen(s.Out, s.Err, p.Verbose)
+	scr.secret = p.secret
+	var sig syscall.Signal
+	defer func() { code, err = scr.result(code, err, s.Signals, sig != 0) }()
 	if p.Tag {
 		scr.label = func(rank int) string { return "[" + strconv.Itoa(rank) + "] " }
 	}
@@ -77,11 +82,14 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 	for i, r := range pipes {
 		readers.Go(func() { pump(r, i+1, c.tag, scr) })
 	}
+	done := make(chan struct{})
+	go func() { readers.Wait(); close(done) }() // ends with them
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // ends with the launcher, which follow kills at last
-	sig, status := follow(ctx, cmd.Process, ended, scr, s.Signals)
-	exec.EndDescendants() // whoever still holds the pipes
-	readers.Wait()
+	var status error
+	sig, status = follow(ctx, cmd.Process, ended, scr, s.Signals)
+	endAll() // whoever still holds the pipes
+	scr.outlast(done, s.Signals, sig != 0)
 	scr.showOwn()
 	return outcome(status, sig, scr)
 }
@@ -146,7 +154,7 @@ func follow(ctx context.Context, p *os.Process, ended <-chan error, scr *screen,
 			if !ok {
 				continue
 			}
-			if got != syscall.SIGINT && got != syscall.SIGTERM && got != syscall.SIGHUP {
+			if !ends(got) {
 				p.Signal(got)
 				continue
 			}

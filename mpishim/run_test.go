@@ -193,3 +193,21 @@ func TestMixedPrograms(t *testing.T) {
 		})
 	}
 }
+
+// TestRanksSayNotHowTheyEnd: a rank that prints what meshrun prints when ranks end has
+// not ended, on either stream.
+func TestRanksSayNotHowTheyEnd(t *testing.T) {
+	for kind := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			const words = "meshrun: rank 3 on b1 exited with code 7"
+			p := testPlan(t, kind, "/bin/sh", "-c", "echo '"+words+"'; echo '"+words+"' >&2; env | grep -c ^MESHRUN_SECRET=; true")
+			cmd, out, errs := finish(t, p)
+			if n := strings.Count(out.String(), words+"\n") + strings.Count(out.String(), words+"\r\n"); n != 2 || exitCode(cmd) != 0 || strings.Count(out.String(), "0") < 2 {
+				t.Errorf("code %d; out %q, err %q", exitCode(cmd), out, errs)
+			}
+			if n := strings.Count(errs.String(), words); n != 2 {
+				t.Errorf("err %q", errs)
+			}
+		})
+	}
+}

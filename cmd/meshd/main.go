@@ -20,6 +20,7 @@ import (
 	"github.com/meshmpi/meshmpi/internal/cli"
 	"github.com/meshmpi/meshmpi/internal/node"
 	"github.com/meshmpi/meshmpi/mesh/token"
+	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
 
 type commands struct {
@@ -140,7 +141,7 @@ func (c *runCmd) Run() error {
 	defer cancel()
 	keep := make(chan struct{})
 	signals := make(chan os.Signal, 1) // one is enough to stop us
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, exec.Heeded(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	defer signal.Stop(signals)
 	go func() { // ends with the program
 		if s := <-signals; s == syscall.SIGHUP {

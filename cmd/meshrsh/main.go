@@ -39,7 +39,7 @@ func run(args []string) (int, error) {
 		return exec.CodeFailed, err
 	}
 	signals := make(chan os.Signal, 16) // more than the kinds asked for
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, exec.Heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return exec.CodeFailed, err

@@ -91,7 +91,7 @@ func takesValue(flag string) bool {
 }
 
 func (o *options) run(ctx context.Context) (int, error) {
-	before, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	before, stop := signal.NotifyContext(ctx, exec.Heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)...)
 	defer stop()
 	if o.Profile != "" {
 		made, err := o.prepare()
@@ -125,7 +125,7 @@ func (o *options) run(ctx context.Context) (int, error) {
 		o.say("%s %s", c.Path, strings.Join(c.Args, " "))
 	}
 	signals := make(chan os.Signal, 16) // more than the kinds asked for
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, exec.Heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	streams := mpishim.Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals}
 	run := mpishim.Run
 	if plan.Launcher.Kind == mpishim.Go {

@@ -30,14 +30,7 @@ func (d *daemon) startExec(ctx context.Context) error {
 	}
 	cfg := exec.Config{
 		HostKey: d.id.signKey(), Lookup: d.owner, Exe: exe, Args: []string{ExecSession},
-		Policy: func() exec.Policy {
-			p, err := d.policy()
-			if err != nil { // edited while we run: the last word is the safe one
-				d.log.Error("exec policy", "err", err)
-				return exec.Policy{}
-			}
-			return p
-		},
+		Policy:   d.policyNow,
 		StateDir: d.cfg.State, Node: d.id.self.Name, Site: d.id.self.Site, Log: d.log, Nice: d.nice,
 	}
 	serve, stop := context.WithCancel(ctx)
@@ -100,6 +93,17 @@ func (d *daemon) policy() (exec.Policy, error) {
 	}
 	p.AllowRoot = p.AllowRoot || d.id.network.AllowRootExec
 	return p, nil
+}
+
+// policyNow is the policy, or, where it cannot be read, one that refuses everybody: what
+// was to be denied is not known then.
+func (d *daemon) policyNow() exec.Policy {
+	p, err := d.policy()
+	if err != nil {
+		d.log.Error("exec policy; everybody is refused", "err", err)
+		return exec.NoOne()
+	}
+	return p
 }
 
 // owner returns the node that owns a virtual address, if it is in good standing.

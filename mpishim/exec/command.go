@@ -121,21 +121,25 @@ func (c *command) run(acc account, line string, env []string) ([3]*os.File, erro
 			attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
 		}
 	}
+	type attempt struct {
+		dir    string
+		cgroup bool
+	}
+	tries := []attempt{{acc.home, false}, {"/", false}}
+	if attr.UseCgroupFD { // an old kernel or a container may refuse what mkdir did not
+		tries = []attempt{{acc.home, true}, {acc.home, false}, {"/", true}, {"/", false}}
+	}
 	var err error
-	for _, dir := range []string{acc.home, "/"} {
+	for _, try := range tries {
+		own := *attr
+		own.UseCgroupFD = try.cgroup
 		c.cmd = &osexec.Cmd{
-			Path: acc.shell, Args: []string{filepath.Base(acc.shell), "-c", line}, Dir: dir,
-			Env: c.s.environ(acc, env), SysProcAttr: attr,
+			Path: acc.shell, Args: []string{filepath.Base(acc.shell), "-c", line}, Dir: try.dir,
+			Env: c.s.environ(acc, env), SysProcAttr: &own,
 			Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
 		}
 		if err = c.cmd.Start(); err == nil {
 			return ours, nil
-		}
-		if attr.UseCgroupFD { // an old kernel or a container may refuse what mkdir did not
-			attr.UseCgroupFD = false
-			if err = c.cmd.Start(); err == nil {
-				return ours, nil
-			}
 		}
 	}
 	closeAll(ours)
@@ -189,7 +193,7 @@ func (c *command) follow(ch ssh.Channel, requests <-chan *ssh.Request, signals <
 		case status = <-c.ended:
 			running = false
 		case <-children:
-			reapOrphans(c.cmd.Process.Pid)
+			ReapOrphans(func(pid int) bool { return pid == c.cmd.Process.Pid })
 		case sig := <-signals:
 			if sig != syscall.SIGPIPE { // EndSessions: the status follows
 				fmt.Fprintf(ch.Stderr(), "meshrsh: node %s is leaving and ends what runs there\n", c.s.cfg.Node)

@@ -25,6 +25,9 @@ type Policy struct {
 	Map       []Rule `json:"map,omitempty"`        // the first rule that matches decides
 }
 
+// NoOne is the Policy that refuses everybody.
+func NoOne() Policy { return Policy{Map: []Rule{{User: "*", Deny: true}}} }
+
 // Rule maps users of a node or a site, or of all nodes, to a local user.
 type Rule struct {
 	Node string `json:"node,omitempty"` // the caller's node; empty or "*" is any

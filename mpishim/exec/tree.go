@@ -71,6 +71,7 @@ type tree struct {
 	ancestor int    // whose descendants belong to it, itself excluded; 0 for none
 	sid      int    // kernel session; 0 for none
 	cgroup   string // directory; empty for none
+	others   []proc // that do not belong to it, nor what descends from them
 }
 
 // members returns the living processes of t.
@@ -88,7 +89,7 @@ func (t tree) members() []int {
 	for grown := true; grown; { // pids wrap around, so parents may come later in the list
 		grown = false
 		for _, p := range all {
-			if !in[p.pid] && (in[p.ppid] || t.ancestor != 0 && p.ppid == t.ancestor) {
+			if !in[p.pid] && !t.spares(p) && (in[p.ppid] || t.ancestor != 0 && p.ppid == t.ancestor) {
 				in[p.pid], grown = true, true
 			}
 		}
@@ -102,6 +103,10 @@ func (t tree) members() []int {
 		}
 	}
 	return pids
+}
+
+func (t tree) spares(p proc) bool {
+	return slices.ContainsFunc(t.others, func(o proc) bool { return o.pid == p.pid && o.start == p.start })
 }
 
 // end sends SIGTERM (and SIGCONT, for the stopped) to all of t, SIGKILL after the
@@ -192,11 +197,11 @@ func cgroup2Root(mountinfo string) string {
 	return ""
 }
 
-// reapOrphans waits for every adopted child that has ended, but never for keep,
-// whose status belongs to another.
-func reapOrphans(keep int) {
+// ReapOrphans waits for every adopted child that has ended, but for those that keep
+// reports, whose status belongs to another.
+func ReapOrphans(keep func(pid int) bool) {
 	for _, p := range zombiesOf(os.Getpid()) {
-		if p != keep {
+		if !keep(p) {
 			var ws unix.WaitStatus
 			unix.Wait4(p, &ws, unix.WNOHANG, nil)
 		}
@@ -216,10 +221,21 @@ func zombiesOf(parent int) []int {
 	return pids
 }
 
-// Adopt makes this process the parent of every descendant whose own parent
-// dies, so that EndDescendants finds them all.
-func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
-
-// EndDescendants ends every process that descends from this one, with SIGTERM
-// and after two seconds SIGKILL, and returns how many there were.
-func EndDescendants() int { return tree{ancestor: os.Getpid()}.end() }
+// Adopt makes this process the parent of every descendant whose own parent dies. end
+// ends every process that descends from it, with SIGTERM and after two seconds SIGKILL,
+// and returns how many there were. What descends from it already is not touched, nor
+// what descends from that as long as its parents live: a shell that has become this
+// process may have had children, as bash -c 'command > >(tee log)' has.
+func Adopt() (end func() int, err error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, err
+	}
+	t := tree{ancestor: os.Getpid()}
+	all := processes()
+	for _, pid := range t.members() {
+		if i := slices.IndexFunc(all, func(p proc) bool { return p.pid == pid }); i >= 0 {
+			t.others = append(t.others, all[i])
+		}
+	}
+	return t.end, nil
+}
