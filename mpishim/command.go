@@ -27,6 +27,7 @@ type Plan struct {
 	Profile  string // of NewProfile: ranks record what they send, for Collect; "": they do not
 
 	secret string // of this run: see secretMark
+	output string // of this run: see rankOutput; "": the launcher carries it
 }
 
 // Command is a launcher's command line and environment.
@@ -34,7 +35,7 @@ type Command struct {
 	Path string
 	Args []string // without the program's own name
 	Env  []string
-	tag  tagger // how its output tells ranks apart
+	tag  tagger // how its output tells ranks apart; nil: not at all, and ranks say it themselves
 }
 
 // Variables by which meshrun speaks to its own ranks.
@@ -46,6 +47,7 @@ const (
 	varBin   = "MESHRUN_BIN"
 
 	varSecret = "MESHRUN_SECRET" // of the job: see secretMark
+	varOutput = "MESHRUN_OUTPUT" // HOST:PORT: see rankOutput
 )
 
 // Variables that differ from node to node and come from each node's own session.
@@ -85,8 +87,10 @@ func (p Plan) own() []string {
 	if p.MustWdir {
 		env = append(env, varMust+"=1")
 	}
-	if p.secret != "" {
-		env = append(env, varSecret+"="+p.secret)
+	for name, value := range map[string]string{varSecret: p.secret, varOutput: p.output} {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
 	}
 	if p.Profile != "" {
 		env = append(env, varProfile+"="+p.Profile)

@@ -82,6 +82,28 @@ func readFrame(r io.Reader) (frame, error) {
 	return f, nil
 }
 
+// readFrames reads frames until one cannot be read, which is sent to failed, or stop is
+// closed and what it reads has ended. before is called before each.
+func readFrames(r io.Reader, stop <-chan struct{}, before func()) (frames <-chan frame, failed <-chan error) {
+	some, end := make(chan frame), make(chan error, 1)
+	go func() { // ends as that says
+		for {
+			before()
+			f, err := readFrame(r)
+			if err != nil {
+				end <- err
+				return
+			}
+			select {
+			case some <- f:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return some, end
+}
+
 // readHello skips what came before the agent's first word, and returns it.
 func readHello(r *bufio.Reader) (talk []byte, err error) {
 	for len(talk) < maxTalk {

@@ -137,24 +137,9 @@ func (j *goJob) listen(n *goNode, r io.Reader) error {
 	if _, err := readHello(in); err != nil {
 		return err
 	}
-	frames := make(chan frame)
 	stop := make(chan struct{})
 	defer close(stop)
-	failed := make(chan error, 1)
-	go func() { // ends with r, or with stop
-		for {
-			f, err := readFrame(in)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case frames <- f:
-			case <-stop:
-				return
-			}
-		}
-	}()
+	frames, failed := readFrames(in, stop, func() {})
 	var streams [2]*demux
 	for i := range streams {
 		streams[i] = newDemux(nil, func(id int, line []byte) { j.scr.text(i+1, id, line) })

@@ -100,7 +100,7 @@ func testPlan(t *testing.T, k Kind, prog string, args ...string) Plan {
 	t.Setenv("GORACE", "atexit_sleep_ms=10") // race builds linger for a second after their end
 	return Plan{
 		Launcher: l, Root: os.Geteuid() == 0,
-		Overlay: Overlay{Node: "n1", Site: "s1", TUN: "lo", CIDR: netip.MustParsePrefix("127.0.0.0/8"), BinDir: bin, StateDir: bin},
+		Overlay: Overlay{Node: "n1", Site: "s1", TUN: "lo", Addr: netip.MustParseAddr("127.0.0.1"), CIDR: netip.MustParsePrefix("127.0.0.0/8"), BinDir: bin, StateDir: bin},
 		Places:  []Place{{Host{Name: "n2", Site: "s2", Addr: netip.MustParseAddr("127.0.0.2")}, 1}, {Host{Name: "n3", Site: "s3", Addr: netip.MustParseAddr("127.0.0.3")}, 1}},
 		Apps:    []App{{N: 2, Prog: prog, Args: args}}, Wdir: bin,
 	}

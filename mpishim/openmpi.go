@@ -60,9 +60,7 @@ func openMPICommand(p Plan) Command {
 		args = append(args, "--prefix", prefix)
 	}
 	args = append(args, "--bind-to", "none", "--host", p.hostList())
-	if major >= 5 {
-		args = append(args, "--output", "tag")
-	} else if args = append(args, "--tag-output"); !p.Verbose {
+	if major < 5 && !p.Verbose {
 		args = append(args, "--quiet") // our own line says who died
 	}
 	env := p.environ()
@@ -79,5 +77,5 @@ func openMPICommand(p Plan) Command {
 		}
 		args = slices.Concat(args, a.wrapped())
 	}
-	return Command{Path: p.Launcher.Path, Args: args, Env: env, tag: openMPITag}
+	return Command{Path: p.Launcher.Path, Args: args, Env: env}
 }

@@ -3,15 +3,11 @@ package mpishim
 import (
 	"bytes"
 	"strconv"
-	"strings"
 )
 
 // tagger looks for a launcher's mark at the beginning of b. It returns the rank
 // and the mark's length; length 0 if there is none, -1 if more bytes are needed.
 type tagger func(b []byte) (rank, length int)
-
-// maxTag bounds a mark up to its bracket, in bytes.
-const maxTag = 96
 
 // hydraTag reads hydraPattern.
 func hydraTag(b []byte) (rank, length int) {
@@ -30,36 +26,6 @@ func hydraTag(b []byte) (rank, length int) {
 		return 0, 0
 	}
 	return n, end + 1
-}
-
-// openMPITag reads "[1,RANK]<stdout>:", which mpirun --tag-output writes before
-// every line and every piece of one, and version 5's "[NAMESPACE@1,RANK]<stdout>: ".
-func openMPITag(b []byte) (rank, length int) {
-	if b[0] != '[' {
-		return 0, 0
-	}
-	end := bytes.IndexAny(b, "]\n")
-	switch {
-	case end < 0 && len(b) <= maxTag:
-		return 0, -1
-	case end < 0 || end > maxTag || b[end] == '\n':
-		return 0, 0
-	}
-	_, number, ok := strings.Cut(string(b[1:end]), ",")
-	n, err := strconv.Atoi(number)
-	if !ok || err != nil || n < 0 {
-		return 0, 0
-	}
-	rest := b[end+1:]
-	for _, s := range []string{"<stdout>:", "<stderr>:", "<stddiag>:"} {
-		switch {
-		case bytes.HasPrefix(rest, []byte(s)):
-			return n, end + 1 + len(s)
-		case bytes.HasPrefix([]byte(s), rest):
-			return 0, -1
-		}
-	}
-	return 0, 0
 }
 
 // launcherItself is the rank of text that carries no mark.
@@ -82,6 +48,9 @@ type demux struct {
 	rank    int
 	partial map[int][]byte
 }
+
+// untagged is the tagger of a launcher that leaves marks out.
+func untagged([]byte) (rank, length int) { return 0, 0 }
 
 func newDemux(tag tagger, line func(int, []byte)) *demux {
 	return &demux{tag: tag, line: line, rank: launcherItself, partial: map[int][]byte{}}

@@ -3,6 +3,7 @@ package mpishim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -35,17 +36,17 @@ const deathMark = "meshrun: rank "
 // is not its end.
 func secretMark(secret string) string { return "meshrun-" + secret + ": rank " }
 
-// rankMark is the job's secretMark, which the program is not to know.
-var rankMark = sync.OnceValue(func() string {
+// jobSecret is that of secretMark, which the program is not to know.
+var jobSecret = sync.OnceValue(func() string {
 	secret := os.Getenv(varSecret)
 	os.Unsetenv(varSecret)
-	return secretMark(secret)
+	return secret
 })
 
 // RunRank runs a program as a rank and returns the exit code, 128+n for signal
-// n, after one line on standard error where that is not zero. Standard streams,
+// n, after one line on standard error where that is not zero. Standard input,
 // descriptors, terminal and process group are the program's as if the launcher
-// had started it; its parent process is all that differs. A launcher signals
+// had started it, and output too where the launcher carries it. A launcher signals
 // process groups, so what this process gets the program has got too; only where
 // it leads no group of its own does it pass signals on. It never outlives its parent.
 func RunRank(args []string) int {
@@ -55,31 +56,44 @@ func RunRank(args []string) int {
 	}
 	runtime.LockOSThread() // the death signal is tied to the thread that starts the child
 	defer runtime.UnlockOSThread()
-	label := rankLabel()
-	rankMark()
+	say := rankSay{rankLabel(), os.Stderr}
+	jobSecret()
 	if !dieWithParent() {
 		return CodeFailed
 	}
+	out, err := dialOutput()
+	if err != nil {
+		return say.end(CodeFailed, err.Error())
+	}
+	if out != nil {
+		defer out.close()
+		say.to = out
+	}
 	if err := prepareRank(); err != nil {
-		return sayRank(label, CodeFailed, err.Error())
+		return say.end(CodeFailed, err.Error())
 	}
 	for _, note := range addLibraries() {
-		fmt.Fprintln(os.Stderr, note)
+		fmt.Fprintln(say.to, note)
 	}
 	path, err := rankProgram(args[0])
 	if err != nil {
 		code, what := cannotRun(err)
-		return sayRank(label, code, fmt.Sprintf("%s: %s", what, args[0]))
+		return say.end(code, fmt.Sprintf("%s: %s", what, args[0]))
 	}
 	cmd := osexec.Cmd{
 		Path: path, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
+	if out != nil {
+		if err := out.attach(&cmd); err != nil {
+			return say.end(CodeFailed, err.Error())
+		}
+	}
 	signals := make(chan os.Signal, 16) // signals come singly; a burst may be merged as the kernel does
 	signal.Notify(signals, exec.Heeded(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	if err := cmd.Start(); err != nil {
 		code, what := cannotRun(err)
-		return sayRank(label, code, fmt.Sprintf("%s: %s", what, args[0]))
+		return say.end(code, fmt.Sprintf("%s: %s", what, args[0]))
 	}
 	var told atomic.Bool
 	forward := unix.Getpgrp() != os.Getpid()
@@ -93,7 +107,14 @@ func RunRank(args []string) int {
 			}
 		}
 	}()
-	return rankStatus(label, cmd.Wait(), told.Load())
+	if out != nil {
+		out.begin()
+	}
+	err = cmd.Wait()
+	if out != nil {
+		out.end()
+	}
+	return say.status(err, told.Load())
 }
 
 // dieWithParent has the kernel end this process when the launcher's that started it ends,
@@ -105,13 +126,25 @@ func dieWithParent() bool {
 	return os.Getppid() == parent
 }
 
-// rankStatus turns the program's end into our exit code. A rank that was told to
+// rankSay says how a rank ended.
+type rankSay struct {
+	label string
+	to    io.Writer
+}
+
+// end says it, and returns the code.
+func (s rankSay) end(code int, what string) int {
+	fmt.Fprintf(s.to, "%s%s %s\n", secretMark(jobSecret()), s.label, what) // one write: launchers keep it whole
+	return code
+}
+
+// status turns the program's end into our exit code. A rank that was told to
 // end is not worth a line: another one is the reason.
-func rankStatus(label string, err error, told bool) int {
+func (s rankSay) status(err error, told bool) int {
 	var exit *osexec.ExitError
 	if !errors.As(err, &exit) {
 		if err != nil {
-			return sayRank(label, CodeFailed, err.Error())
+			return s.end(CodeFailed, err.Error())
 		}
 		return 0
 	}
@@ -119,7 +152,7 @@ func rankStatus(label string, err error, told bool) int {
 	if told {
 		return code
 	}
-	return sayRank(label, code, what)
+	return s.end(code, what)
 }
 
 // wordStatus returns the exit code, 128+n for signal n, and how to say it.
@@ -137,19 +170,21 @@ func wordStatus(ws syscall.WaitStatus) (code int, what string) {
 	return 128 + int(ws.Signal()), what
 }
 
-func sayRank(label string, code int, what string) int {
-	fmt.Fprintf(os.Stderr, "%s%s %s\n", rankMark(), label, what) // one write: launchers keep it whole
-	return code
+// rankNumber is the rank as the launcher says it, "" if it does not.
+func rankNumber() string {
+	for _, name := range []string{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"} {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
 }
 
 // rankLabel is "2 on b1".
 func rankLabel() string {
-	rank := "?"
-	for _, name := range []string{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"} {
-		if v := os.Getenv(name); v != "" {
-			rank = v
-			break
-		}
+	rank := rankNumber()
+	if rank == "" {
+		rank = "?"
 	}
 	node := os.Getenv(varNode)
 	if node == "" {

@@ -103,22 +103,7 @@ func agentRanks(ctx context.Context, in io.Reader, out io.Writer) error {
 	if _, err := io.WriteString(out, agentHello+"\n"); err != nil {
 		return err
 	}
-	frames := make(chan frame)
-	failed := make(chan error, 1)
-	go func() { // ends with in, at the latest with the process
-		for {
-			f, err := readFrame(in)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case frames <- f:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	frames, failed := readFrames(in, ctx.Done(), func() {})
 	var err error
 	for err == nil {
 		select {
@@ -300,7 +285,9 @@ func (a *ranksAgent) has(pid int) bool {
 func (a *ranksAgent) attend(p *rankProc, files [3]*os.File) {
 	var output sync.WaitGroup
 	for i, kind := range []byte{frameOut, frameErr} {
-		output.Go(func() { a.pass(files[i+1], kind, p.id) })
+		output.Go(func() {
+			pass(files[i+1], func(b []byte) error { return a.send(frame{kind, p.id, b}) })
+		})
 	}
 	status := p.cmd.Wait()
 	a.mu.Lock()
@@ -325,12 +312,12 @@ func (a *ranksAgent) attend(p *rankProc, files [3]*os.File) {
 
 // pass sends what comes through a pipe, until its end, or its deadline and all that is
 // there by then: meshrun may have let us wait for longer than that.
-func (a *ranksAgent) pass(f *os.File, kind byte, proc uint32) {
+func pass(f *os.File, send func([]byte) error) {
 	buf := make([]byte, maxFrame/2)
 	once := func(most int) (int, error) {
 		n, err := f.Read(buf[:min(most, len(buf))])
 		if n > 0 {
-			if serr := a.send(frame{kind, proc, buf[:n]}); serr != nil {
+			if serr := send(buf[:n]); serr != nil {
 				return n, serr
 			}
 		}
@@ -354,9 +341,10 @@ func (a *ranksAgent) pass(f *os.File, kind byte, proc uint32) {
 
 // held is how many bytes wait in a pipe.
 func held(f *os.File) (n int) {
-	if raw, err := f.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	}
+	_ = control(f, func(fd int) (err error) { // none, where that is not known
+		n, err = unix.IoctlGetInt(fd, unix.TIOCINQ)
+		return err
+	})
 	return n
 }
 

@@ -48,7 +48,6 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 	runtime.LockOSThread() // the launcher's death signal is tied to the thread that starts it
 	defer runtime.UnlockOSThread()
 	p.secret = newSecret()
-	c := p.Command()
 	scr := newScreen(s.Out, s.Err, p.Verbose)
 	scr.secret = p.secret
 	var sig syscall.Signal
@@ -56,6 +55,15 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 	if p.Tag {
 		scr.label = func(rank int) string { return "[" + strconv.Itoa(rank) + "] " }
 	}
+	var ranks *outputs
+	if p.Command().tag == nil {
+		if ranks, err = listenOutputs(p.Overlay.Addr, scr); err != nil {
+			return CodeFailed, err
+		}
+		defer ranks.end()
+		p.output = ranks.ln.Addr().String()
+	}
+	c := p.Command()
 	cmd := &osexec.Cmd{Path: c.Path, Args: append([]string{c.Path}, c.Args...), Env: c.Env, Stdin: s.Stdin,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}} // with it every connection ends, and so every node's part
 	var pipes [2]*os.File
@@ -83,7 +91,13 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 		readers.Go(func() { pump(r, i+1, c.tag, scr) })
 	}
 	done := make(chan struct{})
-	go func() { readers.Wait(); close(done) }() // ends with them
+	go func() { // ends with them, and the launcher's end
+		readers.Wait()
+		if ranks != nil {
+			ranks.end()
+		}
+		close(done)
+	}()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // ends with the launcher, which follow kills at last
 	var status error
@@ -96,7 +110,14 @@ func Run(ctx context.Context, p Plan, s Streams) (code int, err error) {
 
 // pump takes one stream apart until it ends, and shows half lines that rest.
 func pump(r io.Reader, stream int, tag tagger, scr *screen) {
-	d := newDemux(tag, func(rank int, line []byte) { scr.line(stream, rank, line) })
+	show := func(rank int, line []byte) { scr.line(stream, rank, line) }
+	unmarked := tag == nil
+	if unmarked {
+		if tag = untagged; stream == 1 { // of jobs that ranks have spawned
+			show = func(_ int, line []byte) { scr.plain(line) }
+		}
+	}
+	d := newDemux(tag, show)
 	chunks := make(chan []byte)
 	go func() { // ends with the stream
 		defer close(chunks)
@@ -123,7 +144,7 @@ func pump(r io.Reader, stream int, tag tagger, scr *screen) {
 			d.Write(b)
 			quiet.Reset(quietTime)
 		case <-quiet.C:
-			d.flush(false)
+			d.flush(stream == 1 && unmarked)
 			scr.showOwn()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -210,4 +211,47 @@ func TestRanksSayNotHowTheyEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestShortLines: what ranks print arrives, however short its lines are: mpirun, asked
+// for marks, loses those that are shorter than these.
+func TestShortLines(t *testing.T) {
+	for kind := range installed() {
+		t.Run(string(kind), func(t *testing.T) {
+			const n = 30_000
+			cmd, out, errs := finish(t, testPlan(t, kind, "/usr/bin/seq", strconv.Itoa(n)))
+			seen := map[string]int{}
+			for line := range strings.Lines(out.String()) {
+				seen[strings.TrimRight(line, "\r\n")]++
+			}
+			for i := 1; i <= n; i++ {
+				if seen[strconv.Itoa(i)] != 2 {
+					t.Fatalf("%d arrived %d times, want 2; code %d, %d bytes, err %q", i, seen[strconv.Itoa(i)], exitCode(cmd), out.Len(), errs)
+				}
+			}
+		})
+	}
+}
+
+// TestLinesComeAtOnce: a rank's line is shown when it is printed, where the MPI gives
+// ranks a terminal.
+func TestLinesComeAtOnce(t *testing.T) {
+	p := testPlan(t, OpenMPI, "/bin/sh", "-c", "test -t 1 && grep -m1 -o MemTotal /proc/meminfo; sleep 30")
+	cmd, _, _ := job(t, p)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	buf := make([]byte, 64)
+	if n, err := r.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "MemTotal") {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Wait()
 }

@@ -155,6 +155,17 @@ func (s *screen) line(stream, rank int, line []byte) {
 	s.write(stream, rank, line, nil)
 }
 
+// nobody is the rank of output that is no rank's of ours and not the launcher's.
+const nobody = -2
+
+// plain is line for output of which that is all that is known.
+func (s *screen) plain(line []byte) {
+	s.outlet[0].await()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(1, nobody, line, nil)
+}
+
 // text is line for a rank's own words, whatever they are.
 func (s *screen) text(stream, rank int, line []byte) {
 	s.outlet[stream-1].await()
@@ -197,6 +208,13 @@ func (s *screen) showOwn() {
 		s.put(2, s.own)
 	}
 	s.own = nil
+}
+
+// begun takes note that a rank has started.
+func (s *screen) begun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ranks = true
 }
 
 // hush has the launcher's words and the ranks' ends dropped from here on: the user
