@@ -20,11 +20,12 @@ import (
 type Remote func(ctx context.Context, host string, opt exec.RunOptions) (code int, err error)
 
 // checks is the shell program that says of each of its arguments whether it
-// exists and can be executed here. User shells differ, so /bin/sh runs it.
-const checks = `for p do case $p in
-*/*) if [ ! -e "$p" ]; then echo missing; elif [ -f "$p" ] && [ -x "$p" ]; then echo ok; else echo noexec; fi;;
-*) if command -v -- "$p" >/dev/null 2>&1; then echo ok; else echo missing; fi;;
-esac; done; echo meshrun-checked`
+// exists and can be executed here. User shells differ, so /bin/sh runs it; csh passes
+// on no newline, and no exclamation mark.
+const checks = `for p do case $p in ` +
+	`*/*) if [ -f "$p" ] && [ -x "$p" ]; then echo ok; elif [ -e "$p" ]; then echo noexec; else echo missing; fi;; ` +
+	`*) if command -v -- "$p" >/dev/null 2>&1; then echo ok; else echo missing; fi;; ` +
+	`esac; done; echo meshrun-checked`
 
 // maxAtOnce bounds connections that are opened at the same time.
 const maxAtOnce = 64
@@ -141,16 +142,16 @@ func Resolve(prog string) (string, error) {
 
 // stageDir is where staged programs are kept on a node.
 func stageDir() (string, error) {
-	dir, err := os.UserCacheDir()
-	return filepath.Join(dir, "meshmpi", "stage"), err
+	home, err := os.UserHomeDir() // a session knows no other of the user's directories
+	return filepath.Join(home, ".cache", "meshmpi", "stage"), err
 }
 
 // receive is the shell program that stores a staged file: HASH, NAME. What was
-// not used for thirty days goes.
-const receive = `set -e; umask 077; d="${XDG_CACHE_HOME:-$HOME/.cache}/meshmpi/stage"; mkdir -p "$d/$1"
-find "$d" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} + 2>/dev/null || :
-touch "$d/$1"; if [ -x "$d/$1/$2" ]; then exit 0; fi
-t="$d/$1/.$$"; trap 'rm -f "$t"' EXIT; cat >"$t"; chmod 700 "$t"; mv "$t" "$d/$1/$2"`
+// not used for thirty days goes. It is as checks is.
+const receive = `set -e; umask 077; d="$HOME/.cache/meshmpi/stage"; mkdir -p "$d/$1"; ` +
+	`find "$d" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} + 2>/dev/null || :; ` +
+	`touch "$d/$1"; if [ -x "$d/$1/$2" ]; then exit 0; fi; ` +
+	`t="$d/$1/.$$"; trap 'rm -f "$t"' EXIT; cat >"$t"; chmod 700 "$t"; mv "$t" "$d/$1/$2"`
 
 // Stage copies the programs of the plan to every node, this one included, into
 // the user's cache directory, beneath the hash of their content, and returns

@@ -80,6 +80,9 @@ func RunRank(args []string) int {
 		code, what := cannotRun(err)
 		return say.end(code, fmt.Sprintf("%s: %s", what, args[0]))
 	}
+	if strings.HasPrefix(args[0], staged) {
+		args[0] = path
+	}
 	cmd := osexec.Cmd{
 		Path: path, Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},

@@ -10,6 +10,8 @@ import (
 	osexec "os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -179,8 +181,12 @@ func (a *ranksAgent) start(spec startSpec) error {
 		}
 		path, err := rankProgram(line[0])
 		if err == nil {
+			args := slices.Clone(line)
+			if strings.HasPrefix(line[0], staged) {
+				args[0] = path
+			}
 			cmd := &osexec.Cmd{
-				Path: path, Args: line, Env: env, Dir: dir,
+				Path: path, Args: args, Env: env, Dir: dir,
 				SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 			}
 			err = a.run(ps, cmd)

@@ -91,8 +91,8 @@ func takesValue(flag string) bool {
 }
 
 func (o *options) run(ctx context.Context) (int, error) {
-	before, stop := signal.NotifyContext(ctx, exec.Heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)...)
-	defer stop()
+	signals := make(chan os.Signal, 16) // more than the kinds asked for
+	signal.Notify(signals, exec.Heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	if o.Profile != "" {
 		made, err := o.prepare()
 		if err != nil {
@@ -103,29 +103,19 @@ func (o *options) run(ctx context.Context) (int, error) {
 		}
 	}
 	client := api.Dial(api.StateDir(o.State))
-	plan, remote, err := o.plan(before, client)
+	before, told := untilSignal(ctx, signals)
+	plan, remote, err := o.ready(before, client)
+	sig := told()
+	if sig != 0 { // what it was at is no matter
+		return 128 + int(sig), nil
+	}
 	if err != nil {
-		return mpishim.Code(err), err
-	}
-	if o.Profile != "" {
-		if plan.Profile, err = mpishim.NewProfile(plan); err != nil {
-			return mpishim.Code(err), err
-		}
-	}
-	if o.Stage {
-		if plan, err = mpishim.Stage(before, plan, remote); err != nil {
-			return mpishim.Code(err), err
-		}
-	}
-	if err := mpishim.Preflight(before, plan, remote); err != nil {
 		return mpishim.Code(err), err
 	}
 	if o.Verbose {
 		c := plan.Command()
 		o.say("%s %s", c.Path, strings.Join(c.Args, " "))
 	}
-	signals := make(chan os.Signal, 16) // more than the kinds asked for
-	signal.Notify(signals, exec.Heeded(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	streams := mpishim.Streams{Stdin: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: signals}
 	run := mpishim.Run
 	if plan.Launcher.Kind == mpishim.Go {
@@ -138,6 +128,53 @@ func (o *options) run(ctx context.Context) (int, error) {
 		o.profile(ctx, client, plan, remote, signals)
 	}
 	return code, err
+}
+
+// ready plans the job, and sees to it that the nodes can run it.
+func (o *options) ready(ctx context.Context, client *api.Client) (plan mpishim.Plan, remote mpishim.Remote, err error) {
+	if plan, remote, err = o.plan(ctx, client); err != nil {
+		return plan, nil, err
+	}
+	if o.Profile != "" {
+		if plan.Profile, err = mpishim.NewProfile(plan); err != nil {
+			return plan, nil, err
+		}
+	}
+	if o.Stage {
+		if plan, err = mpishim.Stage(ctx, plan, remote); err != nil {
+			return plan, nil, err
+		}
+	}
+	return plan, remote, mpishim.Preflight(ctx, plan, remote)
+}
+
+// untilSignal returns a context that ends with the first signal that ends jobs. told
+// leaves the signals to others, and says which it was; 0: none has come.
+func untilSignal(ctx context.Context, signals <-chan os.Signal) (before context.Context, told func() syscall.Signal) {
+	before, cancel := context.WithCancel(ctx)
+	var sig syscall.Signal
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with told
+		defer close(stopped)
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGINT || s == syscall.SIGTERM || s == syscall.SIGHUP {
+					sig = s.(syscall.Signal)
+					cancel()
+					return
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return before, func() syscall.Signal {
+		close(stop)
+		<-stopped
+		cancel()
+		return sig
+	}
 }
 
 func (o *options) say(format string, args ...any) {

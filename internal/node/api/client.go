@@ -27,15 +27,18 @@ const (
 	replyTime = 30 * time.Second // to answer anything but a stream
 )
 
-// StateDir returns the state directory: the flag's, $MESH_STATE's, the default.
+// StateDir returns the state directory, absolute: the flag's, $MESH_STATE's, the default.
 func StateDir(flag string) string {
+	dir := DefaultState
 	if flag != "" {
-		return flag
+		dir = flag
+	} else if env := os.Getenv("MESH_STATE"); env != "" {
+		dir = env
 	}
-	if env := os.Getenv("MESH_STATE"); env != "" {
-		return env
+	if abs, err := filepath.Abs(dir); err == nil { // it goes to processes that start elsewhere
+		return abs
 	}
-	return DefaultState
+	return dir
 }
 
 // Client speaks to the meshd of one state directory.
