@@ -44,6 +44,7 @@ func All() []Benchmark {
 		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
 		{"gocollsslow", "the same over lines with which this machine's processors keep up, paced", gocollsslow},
 		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb},
+		{"matbfast", "the same over a faster link, and with TCP bbr", matbfast},
 		{"matbslow", "the same over a link with which this machine's processors keep up", matbslow},
 		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},
 		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
