@@ -20,6 +20,7 @@ const (
 	frameStart  = 's' // down: startSpec as JSON: start these processes
 	frameInput  = 'i' // down: bytes for standard input; none is its end
 	frameSignal = 'k' // down: one byte, the signal, for the process's group
+	frameShown  = 'd' // down: one frame of output was shown
 	frameOut    = 'o' // up: bytes of standard output
 	frameErr    = 'e' // up: bytes of standard error
 	frameTaken  = 'a' // up: one frame of input was passed on
@@ -27,12 +28,14 @@ const (
 )
 
 const (
-	agentHello  = "\x00meshrun-ranks 2"
+	agentHello  = "\x00meshrun-ranks 3"
 	frameHeader = 9
 	maxFrame    = 64 << 10 // bytes of a payload
 	maxStart    = 8 << 20  // bytes of frameStart's
 	maxTalk     = 64 << 10 // bytes before the agent's hello
 	inputWindow = 16       // frames of standard input under way
+
+	outputWindow = 16 // frames of one process's output under way
 )
 
 // errFrame says that the other end is no meshrun, or another version's.
@@ -64,7 +67,7 @@ func readFrame(r io.Reader) (frame, error) {
 	switch f.kind {
 	case frameStart:
 		most = maxStart
-	case frameInput, frameSignal, frameOut, frameErr, frameTaken, frameExit:
+	case frameInput, frameSignal, frameShown, frameOut, frameErr, frameTaken, frameExit:
 	default:
 		return frame{}, fmt.Errorf("a frame of kind %d: %w", f.kind, errFrame)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
 
@@ -171,6 +172,49 @@ func TestGoJobsLinesStayWhole(t *testing.T) {
 	}
 	if len(lines) != 6000 || errs != "" || code != 0 {
 		t.Errorf("got %d lines, %q, code %d", len(lines), errs, code)
+	}
+}
+
+// TestGoJobsNobodyReads: where standard output stands still, a death is told and ends the
+// job all the same, also of a rank that shares its node with one who waits to write.
+func TestGoJobsNobodyReads(t *testing.T) {
+	loud := filepath.Join(t.TempDir(), "loud")
+	if err := os.Symlink("/usr/bin/yes", loud); err != nil {
+		t.Fatal(err)
+	}
+	runs := func() bool {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		return slices.ContainsFunc(files, func(f string) bool {
+			raw, _ := os.ReadFile(f)
+			return strings.HasPrefix(string(raw), loud)
+		})
+	}
+	p := goPlan(t, "/bin/sh", "-c", "case $PMI_RANK in 1) exec "+loud+";; 2) sleep 1; exit 3;; esac")
+	cmd, _, errs := job(t, p)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	eventually.Holds(t, "the rank that writes", runs)
+	eventually.Holds(t, "its end, by the other's", func() bool { return !runs() })
+	cmd.Process.Signal(syscall.SIGTERM) // what was said before is still to be read
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("it does not end")
+		cmd.Process.Kill()
+		<-ended
+	}
+	if !regexp.MustCompile(`^meshrun: rank 2 on n2 \(pid \d+\) exited with code 3\n$`).MatchString(errs.String()) {
+		t.Errorf("%q", errs)
 	}
 }
 

@@ -131,54 +131,41 @@ func (n *goNode) write(w *io.PipeWriter) {
 	}
 }
 
-// listen takes an agent's frames apart until they end.
+// listen takes an agent's frames apart until they end, and returns when all is shown.
 func (j *goJob) listen(n *goNode, r io.Reader) error {
 	in := bufio.NewReaderSize(r, maxFrame)
 	if _, err := readHello(in); err != nil {
 		return err
 	}
-	stop := make(chan struct{})
-	defer close(stop)
-	frames, failed := readFrames(in, stop, func() {})
-	var streams [2]*demux
-	for i := range streams {
-		streams[i] = newDemux(nil, func(id int, line []byte) { j.scr.text(i+1, id, line) })
-	}
-	quiet := time.NewTimer(quietTime)
-	defer quiet.Stop()
+	t := &talk{under: map[uint32]int{}, more: make(chan struct{}, 1)}
+	var showing sync.WaitGroup
+	showing.Go(func() { j.show(n, t) })
+	defer showing.Wait()
+	defer t.close()
 	for {
-		select {
-		case f := <-frames:
-			if err := j.frame(n, f, streams); err != nil {
-				return err
-			}
-			quiet.Reset(quietTime)
-		case err := <-failed:
-			for _, d := range streams {
-				d.flushAll()
-			}
+		f, err := readFrame(in)
+		if err == nil {
+			err = j.frame(n, f, t)
+		}
+		if err != nil {
 			return err
-		case <-quiet.C:
-			for _, d := range streams {
-				d.flushAll()
-			}
 		}
 	}
 }
 
 // frame takes one frame of an agent, which may only speak of its own processes.
-func (j *goJob) frame(n *goNode, f frame, streams [2]*demux) error {
+func (j *goJob) frame(n *goNode, f frame, t *talk) error {
 	j.mu.Lock()
 	g := j.labels[int(f.proc)]
 	j.mu.Unlock()
 	if g == nil || g.node != n {
 		return fmt.Errorf("a frame about process %d: %w", f.proc, errFrame)
 	}
-	switch id := int(f.proc); f.kind {
-	case frameOut:
-		streams[0].from(id, f.data)
-	case frameErr:
-		streams[1].from(id, f.data)
+	switch f.kind {
+	case frameOut, frameErr:
+		if !t.add(said{g: g, frame: f}) {
+			return fmt.Errorf("more output than the window: %w", errFrame)
+		}
 	case frameTaken:
 		j.taken()
 	case frameExit:
@@ -186,14 +173,122 @@ func (j *goJob) frame(n *goNode, f frame, streams [2]*demux) error {
 		if err != nil {
 			return err
 		}
-		for _, d := range streams {
-			d.finish(id)
-		}
-		j.post(func() { j.exited(g, r) })
+		t.add(said{g: g, frame: f, exit: r})
+		time.AfterFunc(stuckTime, func() { j.post(func() { j.exited(g, r) }) }) // were nobody to read what it said
 	default:
 		return fmt.Errorf("a frame of kind %c from an agent: %w", f.kind, errFrame)
 	}
 	return nil
+}
+
+// talk is what the processes of a node have said, on its way to the screen.
+type talk struct {
+	mu    sync.Mutex // guards what follows
+	queue []said
+	under map[uint32]int // by process: frames of output in queue
+	shut  bool
+	more  chan struct{} // size 1: queue or shut has changed
+}
+
+// said is a frame of output, or of a process's end.
+type said struct {
+	frame
+	g    *goProc
+	exit exitReport
+}
+
+// add queues what a node has said, and reports whether that is no more than it may.
+func (t *talk) add(s said) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.kind != frameExit {
+		if t.under[s.proc]++; t.under[s.proc] > outputWindow {
+			return false
+		}
+	}
+	t.queue = append(t.queue, s)
+	t.poke()
+	return true
+}
+
+// close says that nothing comes any more.
+func (t *talk) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shut = true
+	t.poke()
+}
+
+func (t *talk) poke() {
+	select {
+	case t.more <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is queued, and whether that is all.
+func (t *talk) take() (list []said, all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list, t.queue = t.queue, nil
+	return list, t.shut
+}
+
+// shown takes note that a frame of output was shown.
+func (t *talk) shown(proc uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.under[proc]--
+}
+
+// show shows what a node's processes say, as fast as the screen takes it.
+func (j *goJob) show(n *goNode, t *talk) {
+	var streams [2]*demux
+	for i := range streams {
+		streams[i] = newDemux(nil, func(id int, line []byte) { j.scr.text(i+1, id, line) })
+	}
+	quiet := time.NewTimer(quietTime)
+	defer quiet.Stop()
+	for {
+		all := false
+		select {
+		case <-t.more:
+			var list []said
+			list, all = t.take()
+			for _, s := range list {
+				j.showOne(n, t, s, streams)
+			}
+			quiet.Reset(quietTime)
+			if !all {
+				continue
+			}
+		case <-quiet.C:
+		}
+		for _, d := range streams {
+			d.flushAll()
+		}
+		if all {
+			return
+		}
+	}
+}
+
+func (j *goJob) showOne(n *goNode, t *talk, s said, streams [2]*demux) {
+	id := int(s.proc)
+	switch s.kind {
+	case frameOut:
+		streams[0].from(id, s.data)
+	case frameErr:
+		streams[1].from(id, s.data)
+	default:
+		for _, d := range streams {
+			d.finish(id)
+		}
+		j.post(func() { j.exited(s.g, s.exit) })
+		return
+	}
+	t.shown(s.proc)
+	n.send(frame{frameShown, s.proc, nil})
 }
 
 // clean bounds what another node says in a line of ours.

@@ -64,6 +64,9 @@ func (a *agentHere) until(kind byte) frame {
 		if err != nil {
 			a.t.Fatal(err)
 		}
+		if f.kind == frameOut || f.kind == frameErr {
+			go a.down.Write(appendFrame(nil, frame{frameShown, f.proc, nil})) // ends with the pipe, at the latest
+		}
 		if f.kind == frameOut {
 			a.out[f.proc] += string(f.data)
 		}
