@@ -60,7 +60,9 @@ func openMPICommand(p Plan) Command {
 		args = append(args, "--prefix", prefix)
 	}
 	args = append(args, "--bind-to", "none", "--host", p.hostList())
-	if major < 5 && !p.Verbose {
+	if major >= 5 { // the slots are the ranks': what they spawn goes beyond
+		args = append(args, "--map-by", ":OVERSUBSCRIBE")
+	} else if args = append(args, "--oversubscribe"); !p.Verbose {
 		args = append(args, "--quiet") // our own line says who died
 	}
 	env := p.environ()

@@ -44,7 +44,7 @@ func TestOutputsRefuse(t *testing.T) {
 	if err := s.close(nil, false); err != nil || out.String() != "half" {
 		t.Errorf("%q is shown, %v", out.String(), err)
 	}
-	if s.heard() != true {
+	if ranks, _ := s.heard(); !ranks {
 		t.Error("no rank was heard")
 	}
 }

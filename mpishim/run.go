@@ -215,15 +215,19 @@ func outcome(status error, sig syscall.Signal, scr *screen) (int, error) {
 	if sig != 0 {
 		return 128 + int(sig), nil
 	}
-	var exit *osexec.ExitError
 	if status == nil {
 		return 0, nil
 	}
-	if errors.As(status, &exit) && scr.heard() { // MPI_Abort: launchers kill without a word of ours
-		return exit.ExitCode(), nil
+	var exit *osexec.ExitError
+	if !errors.As(status, &exit) {
+		return CodeFailed, failf(CodeFailed, "the launcher: %w", status)
 	}
-	if errors.As(status, &exit) {
+	code := exit.ExitCode()
+	switch ranks, spoke := scr.heard(); {
+	case !ranks:
 		return CodeFailed, failf(CodeFailed, "the launcher failed (%s) before any rank did; run again with -v, and see meshctl status", exit)
+	case !spoke:
+		return code, failf(code, "the launcher ended the job with code %d, and does not say why; has a rank ended before MPI_Finalize? run again with -v", code)
 	}
-	return CodeFailed, failf(CodeFailed, "the launcher: %w", status)
+	return code, nil // MPI_Abort: launchers kill without a word of ours
 }

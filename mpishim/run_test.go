@@ -195,6 +195,24 @@ func TestMixedPrograms(t *testing.T) {
 	}
 }
 
+// TestSpawnByOpenMPI: ranks can spawn others, whose output is shown.
+func TestSpawnByOpenMPI(t *testing.T) {
+	p := testPlan(t, OpenMPI, build(t, installed()[OpenMPI]), "spawn")
+	cmd, out, errs := finish(t, p)
+	if got := strings.TrimRight(out.String(), "\r\n"); got != "spawned" || errs.String() != "" || exitCode(cmd) != 0 {
+		t.Errorf("code %d; out %q, err %q", exitCode(cmd), out, errs)
+	}
+}
+
+// TestLauncherSaysNothing: a job that its launcher ends without a word has one of ours.
+func TestLauncherSaysNothing(t *testing.T) {
+	p := testPlan(t, OpenMPI, build(t, installed()[OpenMPI]), "leave")
+	cmd, out, errs := finish(t, p)
+	if want := "meshrun: mpishim: the launcher ended the job with code 1, and does not say why; has a rank ended before MPI_Finalize? run again with -v\n"; errs.String() != want || exitCode(cmd) != 1 {
+		t.Errorf("code %d; out %q, err %q", exitCode(cmd), out, errs)
+	}
+}
+
 // TestRanksSayNotHowTheyEnd: a rank that prints what meshrun prints when ranks end has
 // not ended, on either stream.
 func TestRanksSayNotHowTheyEnd(t *testing.T) {

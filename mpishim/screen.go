@@ -28,6 +28,7 @@ type screen struct {
 	mu     sync.Mutex // guards what follows
 	open   [2]int     // rank whose unfinished line is shown last, by stream
 	own    []byte     // held words of the launcher
+	spoke  bool       // some of them were shown
 	death  death
 	hushed bool // the user has ended the job
 	ranks  bool // a rank has said something, so the job did start
@@ -206,6 +207,7 @@ func (s *screen) showOwn() {
 	defer s.mu.Unlock()
 	if len(s.own) > 0 && (s.verbose || !s.death.seen && !s.hushed) {
 		s.put(2, s.own)
+		s.spoke = true
 	}
 	s.own = nil
 }
@@ -231,11 +233,11 @@ func (s *screen) firstDeath() (code int, seen bool) {
 	return s.death.code, s.death.seen
 }
 
-// heard reports whether any rank has said anything.
-func (s *screen) heard() bool {
+// heard reports whether any rank has said anything, and whether the launcher has.
+func (s *screen) heard() (ranks, launcher bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ranks
+	return s.ranks, s.spoke
 }
 
 // parseDeath reads the exit code out of RunRank's line.

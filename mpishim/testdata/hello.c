@@ -9,7 +9,21 @@ int main(int argc, char **argv)
 {
 	int rank, size;
 	const char *mode = argc > 1 ? argv[1] : "";
+	MPI_Comm other;
 	MPI_Init(&argc, &argv);
+	MPI_Comm_get_parent(&other);
+	if (other != MPI_COMM_NULL) {
+		puts("spawned");
+		MPI_Barrier(other);
+		MPI_Finalize();
+		return 0;
+	}
+	if (!strcmp(mode, "spawn")) {
+		MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &other, MPI_ERRCODES_IGNORE);
+		MPI_Barrier(other);
+		MPI_Finalize();
+		return 0;
+	}
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	if (!strcmp(mode, "hello"))
@@ -28,6 +42,8 @@ int main(int argc, char **argv)
 			_exit(3);
 		if (!strcmp(mode, "kill"))
 			raise(SIGKILL);
+		if (!strcmp(mode, "leave"))
+			_exit(0);
 		if (!strcmp(mode, "abort"))
 			MPI_Abort(MPI_COMM_WORLD, 7);
 	}
