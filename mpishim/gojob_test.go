@@ -182,13 +182,7 @@ func TestGoJobsNobodyReads(t *testing.T) {
 	if err := os.Symlink("/usr/bin/yes", loud); err != nil {
 		t.Fatal(err)
 	}
-	runs := func() bool {
-		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		return slices.ContainsFunc(files, func(f string) bool {
-			raw, _ := os.ReadFile(f)
-			return strings.HasPrefix(string(raw), loud)
-		})
-	}
+	runs := func() bool { return startedAs(loud) > 0 }
 	p := goPlan(t, "/bin/sh", "-c", "case $PMI_RANK in 1) exec "+loud+";; 2) sleep 1; exit 3;; esac")
 	cmd, _, errs := job(t, p)
 	r, w, err := os.Pipe()

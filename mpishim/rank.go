@@ -58,9 +58,6 @@ func RunRank(args []string) int {
 	defer runtime.UnlockOSThread()
 	say := rankSay{rankLabel(), os.Stderr}
 	jobSecret()
-	if !dieWithParent() {
-		return CodeFailed
-	}
 	out, err := dialOutput()
 	if err != nil {
 		return say.end(CodeFailed, err.Error())
@@ -98,6 +95,7 @@ func RunRank(args []string) int {
 		code, what := cannotRun(err)
 		return say.end(code, fmt.Sprintf("%s: %s", what, args[0]))
 	}
+	watchParent(func() { cmd.Process.Kill(); os.Exit(CodeFailed) })
 	var told atomic.Bool
 	forward := unix.Getpgrp() != os.Getpid()
 	go func() { // ends with the process
@@ -120,13 +118,30 @@ func RunRank(args []string) int {
 	return say.status(err, told.Load())
 }
 
-// dieWithParent has the kernel end this process when the launcher's that started it ends,
-// and reports whether that is there yet. What runs in its session ends with that; on the
-// user's own node there is none.
-func dieWithParent() bool {
+// watchParent calls gone when the launcher's process that started us ends. What runs in
+// its session ends with that; on the user's own node there is none. The kernel's death
+// signal is no good for it: it is for the end of a thread, and mpirun starts many ranks
+// by threads that it has done with.
+func watchParent(gone func()) {
 	parent := os.Getppid()
-	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // of an older kernel: as it was
-	return os.Getppid() == parent
+	fd, err := unix.PidfdOpen(parent, 0)
+	if err != nil {
+		return // of an older kernel: as without it
+	}
+	if os.Getppid() != parent {
+		gone()
+	}
+	go func() { // ends with the process
+		for {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if n > 0 {
+				gone()
+			}
+			if !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	}()
 }
 
 // rankSay says how a rank ended.

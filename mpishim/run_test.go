@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/eventually"
 )
 
 // build compiles testdata/hello.c with an MPI's own compiler.
@@ -193,6 +195,40 @@ func TestMixedPrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyRanksLive: ranks that mpirun starts by threads of its own live on when these
+// have ended, and end with mpirun.
+func TestManyRanksLive(t *testing.T) {
+	prog := filepath.Join(t.TempDir(), "sleeper")
+	if err := os.Symlink("/bin/sleep", prog); err != nil {
+		t.Fatal(err)
+	}
+	p := testPlan(t, OpenMPI, prog, "2")
+	p.Places, p.Apps[0].N = []Place{{Host{Name: "n1", Site: "s1", Addr: p.Overlay.Addr, Self: true}, 40}}, 40
+	if cmd, out, errs := finish(t, p); exitCode(cmd) != 0 || errs.String() != "" {
+		t.Errorf("code %d; out %q, err %q", exitCode(cmd), out, errs)
+	}
+	p.Places[0].Ranks, p.Apps[0].N, p.Apps[0].Args = 2, 2, []string{"600"}
+	cmd, _, _ := job(t, p)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Holds(t, "two ranks", func() bool { return startedAs(prog) == 2 })
+	cmd.Process.Kill()
+	_ = cmd.Wait()
+	gone(t, prog)
+}
+
+// startedAs counts the processes whose command line begins with a path.
+func startedAs(path string) (n int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		if raw, _ := os.ReadFile(f); bytes.HasPrefix(raw, []byte(path)) {
+			n++
+		}
+	}
+	return n
 }
 
 // TestSpawnByOpenMPI: ranks can spawn others, whose output is shown.
