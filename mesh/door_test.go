@@ -176,7 +176,7 @@ func TestWantedIsNotLost(t *testing.T) {
 	m := idleMesh(t)
 	a, _ := newIdentity(t, "a", 2)
 	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
-	r := m.configure(time.Now(), peer.Record{Node: a})
+	r := m.configure(time.Now(), a.ID)
 	for m.post(func(time.Time) {}) {
 	}
 	got := &taken{}
@@ -241,5 +241,57 @@ func TestReaderIsNotHeldUp(t *testing.T) {
 	m.drain()
 	if m.loop.remotes[slow.ID] == nil {
 		t.Error("what the reader gave up is not done later")
+	}
+}
+
+// TestForgedResponsesAreDropped: anybody who knows a node's public key can make a
+// response that looks right; unless an initiation waits for it, no loop sees it.
+func TestForgedResponsesAreDropped(t *testing.T) {
+	m := idleMesh(t)
+	a, _ := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	r := m.configure(time.Now(), a.ID)
+	initiation := make([]byte, device.MessageInitiationSize)
+	initiation[0] = device.MessageInitiationType
+	binary.LittleEndian.PutUint32(initiation[4:], 77)
+	m.initiated(r.ep, initiation)
+	m.drain()
+	response := func(receiver uint32) []byte {
+		pkt := make([]byte, device.MessageResponseSize)
+		pkt[0] = device.MessageResponseType
+		binary.LittleEndian.PutUint32(pkt[8:], receiver)
+		h, _ := blake2s.New128(m.open.mac1Key[:])
+		at := len(pkt) - 2*blake2s.Size128
+		h.Write(pkt[:at])
+		h.Sum(pkt[:at])
+		return pkt
+	}
+	if m.answered(response(78)); m.drain() != 0 {
+		t.Error("a response that nobody waits for reached the loop")
+	}
+	if m.answered(response(77)); m.drain() != 1 || r.hello.pkt != nil {
+		t.Error("the response that was waited for did not count")
+	}
+	if m.answered(response(77)); m.drain() != 0 {
+		t.Error("a copy of the response reached the loop")
+	}
+}
+
+// TestCutOffWhileWaiting: what a peer sent before it was cut off, and what waits
+// for the loop still, does not bring it back.
+func TestCutOffWhileWaiting(t *testing.T) {
+	m := idleMesh(t)
+	a, ka := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	key, _, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.probe(appendPing(nil, &key, a.ID.Short(), 1, 1, 0, 0), &source{via: via{addr: otherAddr}})
+	m.handshake(captureInitiation(t, a, m.cfg.Self, ka), &source{via: via{addr: otherAddr}})
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a, Revoked: true}})
+	m.checkRecords(time.Now())
+	if n := m.drain(); n != 2 || len(m.loop.remotes) != 0 {
+		t.Errorf("after %d late events %d peers are configured, want none after 2", n, len(m.loop.remotes))
 	}
 }

@@ -177,7 +177,7 @@ func (f *firstUse) ask(now time.Time, dst netip.Addr) {
 	ctx, cancel := context.WithTimeout(context.Background(), configureLimit)
 	defer cancel()
 	configured := make(chan bool, 1)
-	err := f.m.do(ctx, func(now time.Time) { configured <- f.m.configure(now, rec) != nil })
+	err := f.m.do(ctx, func(now time.Time) { configured <- f.m.configure(now, rec.Node.ID) != nil })
 	if err == nil && <-configured {
 		delete(f.refused, dst)
 		return

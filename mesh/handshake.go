@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/meshmpi/meshmpi/mesh/peer"
 	"golang.zx2c4.com/wireguard/device"
 )
 
@@ -48,26 +49,40 @@ func (m *Mesh) initiated(e *Endpoint, pkt []byte) {
 		if pkt[0] == device.MessageInitiationType && r.hello.answers(now) {
 			return // made before that answer, and undone by it
 		}
-		r.hello = hello{pkt: pkt, sender: binary.LittleEndian.Uint32(pkt[4:]), made: now, sent: map[via]bool{}}
-		r.hello.late = r.hello.crosses(now) && m.leads(r) && now.Sub(r.handed) < holdFor
+		h := hello{pkt: pkt, sender: binary.LittleEndian.Uint32(pkt[4:]), made: now, sent: map[via]bool{}}
+		h.late = h.crosses(now) && m.leads(r) && now.Sub(r.handed) < holdFor
+		m.says(r, h)
 		m.spread(r)
 		m.serve(now, r)
 	})
 }
 
-// answered implements sink: a response to an initiation arrived.
+// says makes h the last handshake message to the peer; the zero one: none.
+func (m *Mesh) says(r *remote, h hello) {
+	if r.hello.initiates() {
+		m.awaited.Delete(r.hello.sender)
+	}
+	r.hello = h
+	if h.initiates() {
+		m.awaited.Store(h.sender, r.node.ID)
+	}
+}
+
+// answered implements sink: a response to an initiation arrived. Anybody can make
+// one that looks right, so those that nobody waits for are dropped in the reader.
 func (m *Mesh) answered(pkt []byte) {
 	if !m.open.response(pkt) {
 		return
 	}
 	receiver := binary.LittleEndian.Uint32(pkt[8:])
+	id, ok := m.awaited.Load(receiver)
+	if !ok {
+		return
+	}
 	m.post(func(now time.Time) {
-		for _, r := range m.loop.remotes {
-			if r.hello.pkt != nil && r.hello.sender == receiver {
-				r.hello = hello{}
-				m.release(now, r)
-				return
-			}
+		if r := m.loop.remotes[id.(peer.ID)]; r != nil && r.hello.initiates() && r.hello.sender == receiver {
+			m.says(r, hello{})
+			m.release(now, r)
 		}
 	})
 }
@@ -80,7 +95,7 @@ func (m *Mesh) repeatHandshake(now time.Time, r *remote) {
 		return
 	}
 	if now.Sub(h.made) > helloLife {
-		*h = hello{}
+		m.says(r, hello{})
 		return
 	}
 	if at := h.next(); !at.IsZero() && !now.Before(at) {
@@ -134,10 +149,11 @@ func (m *Mesh) handshake(pkt []byte, from *source) {
 // replaced, and both wait out WireGuard's five seconds.
 const holdFor = time.Second
 
+// initiates reports whether the message is an initiation that nobody has answered.
+func (h *hello) initiates() bool { return h.pkt != nil && h.pkt[0] == device.MessageInitiationType }
+
 // crosses reports whether an initiation of ours is young and unanswered.
-func (h *hello) crosses(now time.Time) bool {
-	return h.pkt != nil && h.pkt[0] == device.MessageInitiationType && now.Sub(h.made) < holdFor
-}
+func (h *hello) crosses(now time.Time) bool { return h.initiates() && now.Sub(h.made) < holdFor }
 
 // answers reports whether the last message is a young answer to the peer.
 // WireGuard makes no initiation within RekeyTimeout of it.
@@ -150,17 +166,16 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 	if err != nil {
 		return
 	}
-	rec, ok := m.cfg.Directory.ByID(id)
-	if !ok {
-		m.log.Debug("handshake from an unknown node", "id", id)
-		return
-	}
-	r := m.configure(now, rec)
+	r := m.configure(now, id)
 	if r == nil {
+		m.log.Debug("handshake from a node that is unknown or not to be trusted", "id", id)
 		return
 	}
 	if !made.after(r.greeted) {
 		m.replayed.Add(1) // WireGuard would refuse it
+		if c := r.paths.find(from.via); c != nil && c.state == up {
+			m.greet(r) // the peer lives there: if its clock went back while it was away, it has to hear from us
+		}
 		return
 	}
 	r.greeted = made
@@ -188,7 +203,7 @@ func (m *Mesh) release(now time.Time, r *remote) {
 		m.wakeAt(r.hello.made.Add(holdFor))
 		return
 	}
-	if r.hello.pkt != nil && r.hello.pkt[0] == device.MessageInitiationType {
+	if r.hello.initiates() {
 		m.toWireGuard(m.bind.inject, r.held.pkt, r.held.from)
 	}
 	r.held = nil

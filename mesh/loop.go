@@ -170,11 +170,7 @@ func (m *Mesh) Restore(ctx context.Context, recent []Recent) error {
 }
 
 func (m *Mesh) restore(now time.Time, rec Recent) {
-	record, ok := m.cfg.Directory.ByID(rec.ID)
-	if !ok {
-		return
-	}
-	r := m.configure(now, record)
+	r := m.configure(now, rec.ID)
 	if r == nil {
 		return
 	}

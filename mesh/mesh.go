@@ -140,6 +140,7 @@ type Mesh struct {
 	events   chan func(now time.Time)
 	wanted   wanted
 	done     chan struct{} // closed when the loop has ended
+	awaited  sync.Map      // uint32, the sender's index in an initiation without an answer, to peer.ID
 	flows    flows
 	door     *door
 	dropped  atomic.Uint64 // events the loop had no room for

@@ -244,6 +244,27 @@ func TestRestartedNodeIsHeard(t *testing.T) {
 	t.Error("the restarted node stayed deaf for 4 s")
 }
 
+// TestClockWentBack: a node that comes back with a clock behind what its peer has
+// seen of it makes initiations that count as replays; the peer speaks first then.
+func TestClockWentBack(t *testing.T) {
+	a, b := pair(t)
+	a.tun.out <- packet(a.node.Addr4, b.node.Addr4, "before")
+	b.arrives(t, "before", arrival)
+	a.stop()
+	if err := b.do(t.Context(), func(time.Time) {
+		r := b.loop.remotes[a.node.ID]
+		for i := range r.greeted {
+			r.greeted[i] = 0xff
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, a.node, a.key, a.sock.Port(), nil)
+	again.knows(peer.Record{Node: b.node, Up: true, Advertise: b.addr().String()})
+	again.tun.out <- packet(a.node.Addr4, b.node.Addr4, "after")
+	b.arrives(t, "after", arrival)
+}
+
 // TestRevokedIsCutOff: once the directory says so, nothing passes either way.
 func TestRevokedIsCutOff(t *testing.T) {
 	a, b := pair(t)

@@ -62,9 +62,6 @@ func (m *Mesh) probe(pkt []byte, from *source) {
 // firstContact configures a peer that pings before we have talked to it, once
 // the ping proves to be the peer's.
 func (m *Mesh) firstContact(now time.Time, rec peer.Record, p probe) *remote {
-	if !m.trusted(now, rec) {
-		return nil
-	}
 	key, _, err := pairKeys(m.cfg.WGKey, m.cfg.Network.Root, m.cfg.Self, rec.Node)
 	if err != nil {
 		return nil
@@ -73,7 +70,7 @@ func (m *Mesh) firstContact(now time.Time, rec peer.Record, p probe) *remote {
 	if !p.authentic(&key) {
 		return nil
 	}
-	return m.configure(now, rec)
+	return m.configure(now, rec.Node.ID)
 }
 
 func (m *Mesh) pinged(now time.Time, r *remote, p probe, from *source) {

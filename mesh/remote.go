@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
+	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 )
 
@@ -35,8 +36,9 @@ type remote struct {
 	greeted   stamp // of the peer's latest initiation
 	advertise advertise
 
-	searching  bool
-	searches   int // without success since the last change
+	search     *flow         // under way; nil: none
+	offers     *rate.Limiter // of the peer, that begin a search
+	searches   int           // without success since the last change
 	nextSearch time.Time
 
 	tx       uint64 // counter at the last sample
@@ -46,12 +48,14 @@ type remote struct {
 }
 
 // configure returns the peer's remote, making WireGuard know it if it is new.
-// It returns nil when the peer must not be talked to.
-func (m *Mesh) configure(now time.Time, rec peer.Record) *remote {
-	if r := m.loop.remotes[rec.Node.ID]; r != nil {
+// It returns nil when the peer must not be talked to: by the directory as it is
+// now, for what is asked of the loop may have waited there while a peer was cut off.
+func (m *Mesh) configure(now time.Time, id peer.ID) *remote {
+	if r := m.loop.remotes[id]; r != nil {
 		return r
 	}
-	if !m.trusted(now, rec) {
+	rec, ok := m.cfg.Directory.ByID(id)
+	if !ok || !m.trusted(now, rec) {
 		return nil
 	}
 	r, err := m.newRemote(now, rec.Node)
@@ -59,7 +63,7 @@ func (m *Mesh) configure(now time.Time, rec peer.Record) *remote {
 		m.log.Warn("cannot configure peer", "node", rec.Node.Name, "err", err)
 		return nil
 	}
-	m.loop.remotes[rec.Node.ID] = r
+	m.loop.remotes[id] = r
 	m.tun.know(rec.Node.Addrs(), r.ep)
 	for _, l := range m.loop.relays {
 		m.addRelayed(now, r, l.relay)
@@ -78,7 +82,7 @@ func (m *Mesh) newRemote(now time.Time, n peer.Node) (*remote, error) {
 	r := &remote{
 		node: n, ep: m.bind.endpoint(n), probeKey: probeKey, signalKey: signalKey, short: n.ID.Short(),
 		sources: map[via]*source{}, seq: newSequence(now),
-		lastUsed: now, nextSearch: now,
+		lastUsed: now, nextSearch: now, offers: rate.NewLimiter(offersRate, offersBurst),
 	}
 	r.paths = set{txid: rand.Uint64, sizes: m.sizes, busy: true}
 	key := hex.EncodeToString(n.ID[:])
@@ -95,6 +99,10 @@ func (m *Mesh) newRemote(now time.Time, n peer.Node) (*remote, error) {
 // forget makes WireGuard drop the peer and everything known of its paths.
 func (m *Mesh) forget(r *remote) {
 	delete(m.loop.remotes, r.node.ID)
+	m.says(r, hello{})
+	if r.search != nil {
+		r.search.cancel()
+	}
 	m.tun.unknow(r.node.Addrs())
 	m.dev.RemovePeer(device.NoisePublicKey(r.node.ID))
 	m.unregisterPaths(r, func(via) bool { return true })

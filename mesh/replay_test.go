@@ -132,7 +132,7 @@ func TestOneAddressTwoPeers(t *testing.T) {
 	prove := func(n peer.Node) *candidate {
 		t.Helper()
 		m.cfg.Directory.Apply(false, []peer.Record{{Node: n}})
-		remote := m.configure(now, peer.Record{Node: n})
+		remote := m.configure(now, n.ID)
 		c := m.addDirect(now, remote, at, told)
 		if c == nil {
 			t.Fatal("no candidate")

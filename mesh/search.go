@@ -15,6 +15,9 @@ const (
 	searchLimit = 8 * time.Second
 	searchFirst = 3 * time.Second // pause after the first search in vain; doubles
 	searchMax   = 2 * time.Minute
+
+	// A peer offers once in searchFirst, and again when a network changed.
+	offersRate, offersBurst = 1, 4 // a second
 )
 
 // leads reports whether this node leads searches for paths to the peer: the
@@ -25,7 +28,7 @@ func (m *Mesh) leads(r *remote) bool {
 
 // searchDue is when search wants to be called; zero when something else will.
 func (m *Mesh) searchDue(r *remote) time.Time {
-	if m.cfg.Finder == nil || r.searching {
+	if m.cfg.Finder == nil || r.search != nil {
 		return time.Time{}
 	}
 	return r.nextSearch
@@ -57,9 +60,10 @@ func (m *Mesh) search(now time.Time, r *remote) {
 	m.explore(r, f, func(ctx context.Context) (peer.Path, error) { return m.cfg.Finder.Find(ctx, id, f) })
 }
 
-// answer takes the other side of a search that the peer leads.
-func (m *Mesh) answer(r *remote, id flowID, offer []byte) {
-	if m.cfg.Finder == nil {
+// answer takes the other side of a search that the peer leads. A peer has one at
+// a time: a new one ends the one before, which it has given up.
+func (m *Mesh) answer(now time.Time, r *remote, id flowID, offer []byte) {
+	if m.cfg.Finder == nil || m.leads(r) || !r.offers.AllowN(now, 1) {
 		return
 	}
 	f := &flow{m: m, seal: &r.signalKey, kind: signalAnswer, in: make(chan []byte, flowQueued), key: flowKey{r.node.ID, id}}
@@ -75,24 +79,29 @@ func (m *Mesh) explore(r *remote, f *flow, find func(ctx context.Context) (peer.
 		m.log.Debug("search not begun: too many at once, or it has ended", "node", r.node.Name)
 		return
 	}
-	r.searching = true
+	if r.search != nil {
+		r.search.cancel()
+	}
+	ctx, cancel := context.WithTimeoutCause(m.loop.ctx, searchLimit,
+		fmt.Errorf("nothing found within %v", searchLimit))
+	f.cancel, r.search = cancel, f
 	m.workers.Add(1)
 	go func() { // ends within searchLimit, or with the loop's context
 		defer m.workers.Done()
 		defer m.flows.close(f)
-		ctx, cancel := context.WithTimeoutCause(m.loop.ctx, searchLimit,
-			fmt.Errorf("nothing found within %v", searchLimit))
 		defer cancel()
 		path, err := find(ctx)
 		// A result must not be lost to a full queue: wait for the loop, or its end.
-		_ = m.do(m.loop.ctx, func(now time.Time) { m.explored(now, r, path, err) })
+		_ = m.do(m.loop.ctx, func(now time.Time) { m.explored(now, r, f, path, err) })
 	}()
 }
 
-func (m *Mesh) explored(now time.Time, r *remote, path peer.Path, err error) {
-	r.searching = false
+func (m *Mesh) explored(now time.Time, r *remote, f *flow, path peer.Path, err error) {
+	if m.loop.remotes[r.node.ID] != r || r.search != f {
+		return // the peer was forgotten, or has begun anew
+	}
+	r.search = nil
 	switch {
-	case m.loop.remotes[r.node.ID] != r:
 	case err == nil:
 		r.nextSearch = now.Add(searchFirst) // unless probes fail on it
 		m.addDirect(now, r, path.Info().Remote, told)

@@ -86,6 +86,8 @@ type flow struct {
 	seal *pairKey
 	kind signalKind // of the messages we post
 	in   chan []byte
+
+	cancel context.CancelFunc // ends the exchange
 }
 
 var _ peer.Signal = (*flow)(nil)
@@ -147,16 +149,12 @@ func (m *Mesh) Signal(from peer.ID, b []byte) {
 }
 
 func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
-	rec, ok := m.cfg.Directory.ByID(from)
-	if !ok {
-		return
-	}
 	r := m.loop.remotes[from]
 	if r == nil {
-		if !m.door.signals.AllowN(now, 1) {
+		if _, ok := m.cfg.Directory.ByID(from); !ok || !m.door.signals.AllowN(now, 1) {
 			return
 		}
-		if r = m.configure(now, rec); r == nil {
+		if r = m.configure(now, from); r == nil {
 			return
 		}
 	}
@@ -168,13 +166,13 @@ func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
 	r.lastUsed = now
 	switch kind {
 	case signalCall:
-		if m.leads(r) && !r.searching {
+		if m.leads(r) && r.search == nil {
 			r.nextSearch = now
 			m.search(now, r)
 		}
 	case signalOffer:
 		if !m.deliver(flowKey{from, id}, msg) {
-			m.answer(r, id, msg)
+			m.answer(now, r, id, msg)
 		}
 	case signalAnswer:
 		m.deliver(flowKey{from, id}, msg)

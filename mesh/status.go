@@ -107,34 +107,28 @@ func (c *candidate) info() peer.PathInfo {
 // Ping measures one round trip to a peer by the chosen path, finding one first
 // if there is none. The error says why there was no answer.
 func (m *Mesh) Ping(ctx context.Context, id peer.ID) (time.Duration, peer.PathInfo, error) {
-	var r *remote
-	err := m.do(ctx, func(now time.Time) {
-		if rec, ok := m.cfg.Directory.ByID(id); ok {
-			r = m.configure(now, rec)
-		}
-	})
-	if err != nil {
-		return 0, peer.PathInfo{}, err
-	}
-	if r == nil {
-		return 0, peer.PathInfo{}, errors.New("mesh: no such node, or its certificate is revoked or expired")
-	}
 	for {
-		rtt, info, err := m.pingOnce(ctx, r)
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		rtt, info, err := m.pingOnce(ctx, id)
+		if err == nil || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, errUntrusted) {
 			return rtt, info, err
 		}
 	}
 }
 
+var errUntrusted = errors.New("mesh: no such node, or its certificate is revoked or expired")
+
 // pingTry is how long one try of Ping waits.
 const pingTry = 300 * time.Millisecond
 
-func (m *Mesh) pingOnce(ctx context.Context, r *remote) (time.Duration, peer.PathInfo, error) {
+func (m *Mesh) pingOnce(ctx context.Context, id peer.ID) (time.Duration, peer.PathInfo, error) {
 	answer := make(chan time.Duration, 1)
 	var info peer.PathInfo
 	var name string
 	err := m.do(ctx, func(now time.Time) {
+		r := m.configure(now, id)
+		if r == nil {
+			return
+		}
 		name = r.node.Name
 		r.lastUsed = now
 		r.paths.use(now, true)
@@ -148,6 +142,9 @@ func (m *Mesh) pingOnce(ctx context.Context, r *remote) (time.Duration, peer.Pat
 	})
 	if err != nil {
 		return 0, peer.PathInfo{}, err
+	}
+	if name == "" {
+		return 0, info, errUntrusted
 	}
 	select {
 	case rtt := <-answer:
