@@ -48,6 +48,7 @@ func (h *Host) setFirewall() error {
 		h.warn("no nftables in this kernel: neighbours on the LAN can spoof virtual addresses", "err", err)
 		return nil
 	}
+	h.firewalled = err == nil
 	return err
 }
 
@@ -118,21 +119,15 @@ func dropNet(cidr netip.Prefix, dst bool) []expr.Any {
 
 // removeTable removes the table if it bears the journal's mark.
 func removeTable(j *journal) (removed bool, err error) {
+	switch there, err := hasTable(j); {
+	case err != nil && noNFTables(err):
+		return false, nil
+	case err != nil || !there:
+		return false, err
+	}
 	c, err := nftables.New()
 	if err != nil {
 		return false, err
-	}
-	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
-	if err != nil {
-		if noNFTables(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("listing firewall chains: %w", err)
-	}
-	if !slices.ContainsFunc(chains, func(ch *nftables.Chain) bool {
-		return ch.Name == ownerChain(j) && ch.Table != nil && ch.Table.Name == j.table()
-	}) {
-		return false, nil
 	}
 	c.DelTable(firewallTable(j))
 	if err := c.Flush(); err != nil {

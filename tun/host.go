@@ -68,6 +68,8 @@ type Host struct {
 	fd      int  // of the TUN while Open works; then dev owns it
 	ipv6    bool // the host can do IPv6
 
+	firewalled bool // and nftables
+
 	mu       sync.Mutex // guards what follows and the host's routes
 	closed   bool
 	ways     map[netip.Addr]way // to peers that have a route of their own

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -103,18 +104,43 @@ func (h *Host) setAddrs() error {
 	if err != nil {
 		return err
 	}
-	want := map[netip.Prefix]bool{}
-	for _, n := range h.nets() {
-		want[netip.PrefixFrom(n.addr, n.cidr.Bits())] = true
-	}
+	own := h.ownAddrs()
 	for _, a := range have {
-		if p := prefixOf(a.IPNet); want[p] {
-			delete(want, p)
-		} else if err := netlink.AddrDel(link, &a); err != nil {
-			return fmt.Errorf("removing %v: %w", p, err)
+		if p := prefixOf(a.IPNet); !slices.Contains(own, p) {
+			if err := netlink.AddrDel(link, &a); err != nil {
+				return fmt.Errorf("removing %v: %w", p, err)
+			}
 		}
 	}
-	for p := range want {
+	if _, err := h.addAddrs(link); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	return h.awaitAddrs()
+}
+
+// ownAddrs lists our addresses, with their networks.
+func (h *Host) ownAddrs() []netip.Prefix {
+	var own []netip.Prefix
+	for _, n := range h.nets() {
+		own = append(own, netip.PrefixFrom(n.addr, n.cidr.Bits()))
+	}
+	return own
+}
+
+// addAddrs gives the link those of our addresses that it lacks, and reports
+// whether there were any.
+func (h *Host) addAddrs(link netlink.Link) (added bool, err error) {
+	have, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return false, err
+	}
+	for _, p := range h.ownAddrs() {
+		if slices.ContainsFunc(have, func(a netlink.Addr) bool { return prefixOf(a.IPNet) == p }) {
+			continue
+		}
 		a := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NOPREFIXROUTE}
 		if p.Addr().Is6() {
 			a.Flags |= unix.IFA_F_NODAD
@@ -122,13 +148,11 @@ func (h *Host) setAddrs() error {
 			a.Broadcast = net.IPv4zero // none, rather than the one that netlink would make up
 		}
 		if err := netlink.AddrAdd(link, a); err != nil {
-			return fmt.Errorf("%v: %w", p, err)
+			return added, fmt.Errorf("%v: %w", p, err)
 		}
+		added = true
 	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return err
-	}
-	return h.awaitAddrs()
+	return added, nil
 }
 
 // awaitAddrs returns once the addresses work: the kernel makes an IPv6 address
@@ -235,29 +259,37 @@ func (h *Host) setPeer(a netip.Addr, w way) error {
 	if a.Is6() && !h.ipv6 {
 		return nil // nothing flows there
 	}
-	for _, n := range h.nets() {
-		switch {
-		case !n.cidr.Contains(a):
-			continue
-		case a == n.addr:
-			return errors.New("this is the node's own address")
-		case w == h.ways[a]:
-			return nil
-		}
-		r := h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, w)
-		if w != (way{}) {
-			if err := netlink.RouteReplace(r); err != nil {
-				return err
-			}
-			h.ways[a] = w
-			return nil
-		}
-		r.Features = 0
-		if err := netlink.RouteDel(r); err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-		delete(h.ways, a)
+	n, ok := h.netOf(a)
+	switch {
+	case !ok:
+		return errors.New("this is no address of the overlay")
+	case a == n.addr:
+		return errors.New("this is the node's own address")
+	case w == h.ways[a]:
 		return nil
 	}
-	return errors.New("this is no address of the overlay")
+	r := h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, w)
+	if w != (way{}) {
+		if err := netlink.RouteReplace(r); err != nil && !errors.Is(err, unix.ENETDOWN) { // Watch adds it when the link is up again
+			return err
+		}
+		h.ways[a] = w
+		return nil
+	}
+	r.Features = 0
+	if err := netlink.RouteDel(r); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
+		return err
+	}
+	delete(h.ways, a)
+	return nil
+}
+
+// netOf returns the network that an address belongs to.
+func (h *Host) netOf(a netip.Addr) (network, bool) {
+	for _, n := range h.nets() {
+		if n.cidr.Contains(a) {
+			return n, true
+		}
+	}
+	return network{}, false
 }

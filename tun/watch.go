@@ -2,6 +2,7 @@ package tun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,51 +10,144 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long addresses and routes must be quiet before a change counts
-// as over: a DHCP client makes several.
-const settle = 300 * time.Millisecond
+const (
+	// settle is how long addresses and routes must be quiet before a change counts
+	// as over: a DHCP client makes several.
+	settle = 300 * time.Millisecond
+	// repairEvery is how often the host is looked at for what no event tells of,
+	// the firewall above all.
+	repairEvery = 30 * time.Second
+)
 
 // Watch calls changed after addresses or default routes of this host have
-// changed, until ctx ends; its own link's do not count. It returns after its
-// goroutines have ended.
+// changed, until ctx ends; its own link's do not count. It also keeps the host as
+// Open made it: addresses and routes go when the link is set down and are put
+// back when it is up again, and so is a firewall that was flushed. A link that is
+// down stays down: somebody wants it so. Watch returns after its goroutines have
+// ended.
 func (h *Host) Watch(ctx context.Context, changed func()) error {
-	done := make(chan struct{})
-	addrs, routes := make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64) // as many as one change brings
-	if err := netlink.AddrSubscribe(addrs, done); err != nil {
-		close(done)
-		return fmt.Errorf("tun: watch addresses: %w", err)
+	mend := func() {
+		mended, err := h.repair()
+		if err != nil {
+			h.log.Warn("the host is not as the overlay needs it", "link", h.cfg.Name, "err", err)
+		}
+		if len(mended) > 0 {
+			h.log.Warn("put back what was removed from the host", "link", h.cfg.Name, "what", mended)
+		}
 	}
-	if err := netlink.RouteSubscribe(routes, done); err != nil {
-		close(done)
-		drain(addrs, nil)
-		return fmt.Errorf("tun: watch routes: %w", err)
+	mend()
+	return watch(ctx, h.index, changed, mend)
+}
+
+// Watch calls changed after addresses or default routes of this host have
+// changed, until ctx ends. It needs no privilege.
+func Watch(ctx context.Context, changed func()) error { return watch(ctx, 0, changed, func() {}) }
+
+// watch tells changes of link own from those of all others.
+func watch(ctx context.Context, own int, others, mend func()) error {
+	s, err := subscribe()
+	if err != nil {
+		return err
 	}
-	defer drain(addrs, routes)
-	defer close(done)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	timer.Stop()
+	defer s.end()
+	quietOthers, quietOwn := stoppedTimer(), stoppedTimer()
+	defer quietOthers.Stop()
+	defer quietOwn.Stop()
+	look := time.NewTicker(repairEvery)
+	defer look.Stop()
 	for {
+		ok := true
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case a, ok := <-addrs:
-			if !ok {
-				return fmt.Errorf("tun: watch addresses: the kernel ended the subscription")
+		case a, open := <-s.addrs:
+			switch ok = open; {
+			case !ok:
+			case a.LinkIndex == own:
+				quietOwn.Reset(settle)
+			case !a.LinkAddress.IP.IsLinkLocalUnicast():
+				quietOthers.Reset(settle)
 			}
-			if a.LinkIndex != h.index && !a.LinkAddress.IP.IsLinkLocalUnicast() {
-				timer.Reset(settle)
+		case r, open := <-s.routes:
+			switch ok = open; {
+			case !ok:
+			case r.LinkIndex == own && own != 0 || r.Protocol == routeProtocol:
+				if r.Type == unix.RTM_DELROUTE {
+					quietOwn.Reset(settle)
+				}
+			case isDefault(r.Route):
+				quietOthers.Reset(settle)
 			}
-		case r, ok := <-routes:
-			if !ok {
-				return fmt.Errorf("tun: watch routes: the kernel ended the subscription")
+		case l, open := <-s.links:
+			if ok = open; ok && own != 0 && int(l.Index) == own {
+				quietOwn.Reset(settle)
 			}
-			if isDefault(r.Route) && r.LinkIndex != h.index {
-				timer.Reset(settle)
-			}
-		case <-timer.C:
-			changed()
+		case <-quietOthers.C:
+			others()
+		case <-quietOwn.C:
+			mend()
+		case <-look.C:
+			mend()
 		}
+		if !ok {
+			return errors.New("tun: watch the host's network: the kernel ended the subscription")
+		}
+	}
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// subscription is what the kernel tells of the host's network.
+type subscription struct {
+	addrs  chan netlink.AddrUpdate
+	routes chan netlink.RouteUpdate
+	links  chan netlink.LinkUpdate
+	done   chan struct{}
+}
+
+func subscribe() (s *subscription, err error) {
+	const room = 64 // as many as one change brings
+	s = &subscription{done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
+	addrs := make(chan netlink.AddrUpdate, room)
+	if err := netlink.AddrSubscribe(addrs, s.done); err != nil {
+		return nil, fmt.Errorf("tun: watch addresses: %w", err)
+	}
+	s.addrs = addrs
+	routes := make(chan netlink.RouteUpdate, room)
+	if err := netlink.RouteSubscribe(routes, s.done); err != nil {
+		return nil, fmt.Errorf("tun: watch routes: %w", err)
+	}
+	s.routes = routes
+	links := make(chan netlink.LinkUpdate, room)
+	if err := netlink.LinkSubscribe(links, s.done); err != nil {
+		return nil, fmt.Errorf("tun: watch links: %w", err)
+	}
+	s.links = links
+	return s, nil
+}
+
+// end reads what the subscriptions still send until they have ended.
+func (s *subscription) end() {
+	close(s.done)
+	drain(s.addrs)
+	drain(s.routes)
+	drain(s.links)
+}
+
+func drain[T any](c <-chan T) {
+	if c == nil {
+		return
+	}
+	for range c {
 	}
 }
 
@@ -67,20 +161,4 @@ func isDefault(r netlink.Route) bool {
 	}
 	ones, _ := r.Dst.Mask.Size()
 	return ones == 0 && r.Dst.IP.IsUnspecified()
-}
-
-// drain reads what the subscriptions still send until they have ended.
-func drain(addrs <-chan netlink.AddrUpdate, routes <-chan netlink.RouteUpdate) {
-	for addrs != nil || routes != nil {
-		select {
-		case _, ok := <-addrs:
-			if !ok {
-				addrs = nil
-			}
-		case _, ok := <-routes:
-			if !ok {
-				routes = nil
-			}
-		}
-	}
 }
