@@ -12,7 +12,7 @@ import (
 )
 
 // taken records where a receiver sent what it received.
-type taken struct{ handshakes, answers, probes, stun, forwarded, bound int }
+type taken struct{ handshakes, answers, probes, stun, forwarded, bound, checked int }
 
 func (s *taken) handshake([]byte, *source)   { s.handshakes++ }
 func (s *taken) answered([]byte)             { s.answers++ }
@@ -31,6 +31,7 @@ type stubRelay struct {
 func (r stubRelay) Name() string                       { return "relay" }
 func (r stubRelay) Addr() netip.AddrPort               { return r.addr }
 func (r stubRelay) Bound() bool                        { return true }
+func (r stubRelay) Check()                             { r.got.checked++ }
 func (r stubRelay) Path(peer.ID) peer.Path             { return fakePath{peer.KindRelayUDP} }
 func (r stubRelay) HandleBound([]byte, netip.AddrPort) { r.got.bound++ }
 func (r stubRelay) Unwrap(b []byte) (peer.Short, []byte, bool) {

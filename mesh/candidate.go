@@ -55,6 +55,7 @@ type candidate struct {
 
 	pings    []ping // unanswered
 	misses   int
+	doubtful bool // misses has just come to doubtMisses
 	tries    int
 	lastRx   uint64
 	rxMoving bool

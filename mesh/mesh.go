@@ -48,6 +48,8 @@ type Relay interface {
 	Addr() netip.AddrPort
 	// Bound reports whether the relay accepts packets from us now.
 	Bound() bool
+	// Check has the relay find out soon whether it still knows us; it must not block.
+	Check()
 	// Path returns a path to the peer through the relay.
 	Path(to peer.ID) peer.Path
 	// Unwrap returns the sender and the content of a relayed datagram, which it borrows.

@@ -17,6 +17,7 @@ const (
 	pongTimeout  = 400 * time.Millisecond
 	lateFor      = 5 * time.Second // an answer is still taken, so that slow paths are measured
 	maxMisses    = 4
+	doubtMisses  = 2               // then a relay is asked whether it still knows us
 	maxMissesRx  = 12              // while datagrams still arrive from there: congestion, not death
 	maxSilence   = 6 * time.Second // without an answer, whatever arrives
 	maxTimeout   = 2 * time.Second
@@ -214,6 +215,7 @@ func (s *set) expire(now time.Time, c *candidate) {
 			continue
 		}
 		c.misses++
+		c.doubtful = c.doubtful || c.misses == doubtMisses
 		c.next = now
 		limit := maxMisses
 		if c.rxMoving && now.Sub(c.answered) < maxSilence {

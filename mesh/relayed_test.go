@@ -135,6 +135,31 @@ func wantKind(t *testing.T, n *testNode, id peer.ID, kind peer.Kind, within time
 	t.Fatalf("%s: no working %v path to the peer within %v: %+v", n.node.Name, kind, within, last)
 }
 
+// TestRelayIsDoubted: a relay through which pings get lost is asked, once, whether
+// it still knows us, well before the path is given up.
+func TestRelayIsDoubted(t *testing.T) {
+	m := idleMesh(t)
+	a, _ := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	got := &taken{}
+	m.AddRelay(stubRelay{relayAddr, got})
+	now := time.Now()
+	m.catchUp(now)
+	r := m.configure(now, a.ID)
+	c := r.paths.find(via{relay: "relay"})
+	m.ponged(now, r, probe{txid: r.paths.pinged(now, c)})
+	asked := time.Duration(0)
+	for passed := time.Duration(0); c.state == up && passed < maxSilence; passed += 50 * time.Millisecond {
+		m.serve(now.Add(passed), r)
+		if got.checked > 0 && asked == 0 {
+			asked = passed
+		}
+	}
+	if c.state == up || got.checked != 1 || asked == 0 || asked > 1500*time.Millisecond {
+		t.Errorf("a silent relay was asked %d times, first after %v; the path's state is %d; want once within 1.5 s, and down", got.checked, asked, c.state)
+	}
+}
+
 func BenchmarkBindSend(b *testing.B) {
 	pair, err := udp.Listen(udp.Ports{})
 	if err != nil {

@@ -129,6 +129,19 @@ func (m *Mesh) syncRelays(now time.Time, want map[string]wantedRelay) bool {
 	return changed
 }
 
+// checkRelays has the relays look whether they are still bound through which
+// pings to the peer get lost.
+func (m *Mesh) checkRelays(r *remote) {
+	for _, c := range r.paths.cands {
+		if c.doubtful {
+			c.doubtful = false
+			if l, ok := m.loop.relays[c.via.relay]; ok {
+				l.relay.Check()
+			}
+		}
+	}
+}
+
 // publishRelays shows the relays to the sockets' readers.
 func (m *Mesh) publishRelays() {
 	byAddr := make(map[netip.AddrPort]Relay, len(m.loop.relays))

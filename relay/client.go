@@ -150,6 +150,18 @@ func (c *Client) Rebind() {
 	c.poke()
 }
 
+// Check makes Run bind soon, unless a bind is on its way: call it when packets
+// through the relay get lost, since a NAT may have forgotten this node, and then
+// the relay drops what comes from the address that it was given instead.
+func (c *Client) Check() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.b.lost == 0 {
+		c.b.due = time.Time{}
+		c.poke()
+	}
+}
+
 // Run binds, retries after 100 ms, 200 ms and so on until bound, and then binds
 // every 15 s (±10 %), sooner after a lost answer. After three lost answers, 3 s,
 // the relay counts as down until it answers again. When ctx ends, Run tells the

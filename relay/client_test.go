@@ -215,6 +215,32 @@ func TestNATMovesClient(t *testing.T) {
 	})
 }
 
+// TestNATMovesSilently: with a hint that packets get lost, a client whose NAT
+// shows it at another address is bound there at once, and hints beyond the first
+// cost nothing.
+func TestNATMovesSilently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 20*time.Millisecond)
+		w.grant(w.a)
+		stop := w.run(w.a)
+		defer stop()
+		after(time.Second)
+		w.a.move(w.f, addrC)
+		binds := w.Stats().Binds
+		for range 20 {
+			w.a.Check()
+			after(time.Millisecond)
+		}
+		after(40 * time.Millisecond)
+		if got, want := w.a.told(), []netip.AddrPort{addrA, addrC}; !slices.Equal(got, want) {
+			t.Errorf("told %v, want %v", got, want)
+		}
+		if n := w.Stats().Binds - binds; n != 1 {
+			t.Errorf("%d binds, want 1", n)
+		}
+	})
+}
+
 func TestNewGrantKeepsBinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 40*time.Millisecond)

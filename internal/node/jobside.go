@@ -60,11 +60,17 @@ type jobSide struct {
 
 func newJobSide(d *daemon) *jobSide {
 	j := &jobSide{d: d, dial: (&net.Dialer{Timeout: jobReach}).DialContext}
-	j.http = &http.Client{Transport: &http.Transport{
-		DialTLSContext: j.connect, Protocols: onlyHTTP2(), IdleConnTimeout: idleTime,
-	}}
+	j.http = &http.Client{
+		Transport: &http.Transport{
+			DialTLSContext: j.connect, Protocols: onlyHTTP2(), IdleConnTimeout: idleTime,
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, errPlain },
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // an owner sends us nowhere
+	}
 	return j
 }
+
+var errPlain = errors.New("nodes are asked over TLS alone")
 
 func onlyHTTP2() *http.Protocols {
 	p := new(http.Protocols)

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ func (onLoopback) Name() string                          { return "lo" }
 func (onLoopback) Device() tun.Device                    { return nil }
 func (onLoopback) SetPeerMTU([]netip.Addr, int) error    { return nil }
 func (onLoopback) SetPeerWindow([]netip.Addr, int) error { return nil }
+func (onLoopback) Watch(context.Context, func()) error   { return nil }
 
 // town is a few nodes that answer questions about jobs.
 type town struct {
@@ -237,6 +239,34 @@ func TestOwnerDecides(t *testing.T) {
 				t.Error("it left a record")
 			}
 		})
+	}
+}
+
+// TestOwnerSendsNowhere: an owner cannot have the node that asks it, which runs as
+// root, ask somebody else.
+func TestOwnerSendsNowhere(t *testing.T) {
+	var asked atomic.Int32
+	victim := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_ = json.NewEncoder(w).Encode(api.JobReply{Version: api.Version, Addr: "100.99.0.1:99"})
+	}))
+	defer victim.Close()
+	tw := newTown(t, 2)
+	n1 := tw.nodes[0]
+	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	tw.at["100.99.0.1:7723"] = ln.Addr().String()
+	srv := &http.Server{TLSConfig: n1.jobs.tls(), Protocols: onlyHTTP2(), Handler: http.RedirectHandler(victim.URL, http.StatusTemporaryRedirect)}
+	var all sync.WaitGroup
+	all.Go(func() { srv.ServeTLS(ln, "", "") })
+	defer all.Wait()
+	defer srv.Close()
+	for _, method := range []string{"PUT", "GET"} {
+		if v, err := tw.nodes[1].jobs.pass(t.Context(), n1.id.self, "u", ask{method: method, key: testKey}); err == nil || asked.Load() != 0 {
+			t.Errorf("%s: %v, %v; somebody else was asked %d times", method, v, err, asked.Load())
+		}
+	}
+	if _, err := tw.nodes[1].jobs.http.Get(victim.URL); err == nil {
+		t.Error("asks without TLS")
 	}
 }
 

@@ -139,18 +139,32 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 	if g.Relay == l.d.id.self.Name {
 		return // our own
 	}
-	if r := l.relays[g.Relay]; r != nil && (r.addr == addr || r.Bound()) {
+	r := l.relays[g.Relay]
+	switch {
+	case r == nil:
+		l.useLocked(g, addr, netip.AddrPort{})
+	case r.addr == addr || r.Bound():
+		if r.addr != addr {
+			r.other = addr
+		}
+		r.grant = g
 		r.SetGrant(g, r.addr) // a hub known by two addresses is one relay, at the one that works
-		return
-	} else if r != nil {
-		r.stop()
-		<-r.ended // its goodbye must come before the new binding
-		l.d.mesh.RemoveRelay(g.Relay)
+	default:
+		l.moveLocked(r, g, addr)
 	}
-	r := &boundRelay{name: g.Relay, addr: addr, ended: make(chan struct{})}
+}
+
+// useLocked binds to a relay. l.mu is held.
+func (l *links) useLocked(g relay.Grant, addr, other netip.AddrPort) {
+	r := &boundRelay{name: g.Relay, addr: addr, other: other, grant: g, ended: make(chan struct{})}
 	r.Client = relay.NewClient(relay.ClientConfig{
 		Self: l.d.id.self.ID, Send: l.sock.Send, Log: l.d.log,
-		Bound: func(netip.AddrPort) { l.d.mesh.AddRelay(r) },
+		Bound: func(seen netip.AddrPort) {
+			l.d.mesh.AddRelay(r)
+			if !seen.IsValid() {
+				l.d.group.Go(func() error { l.lost(r); return nil }) // Run, which calls this, is in the group
+			}
+		},
 	})
 	r.SetGrant(g, addr)
 	ctx, stop := context.WithCancel(l.ctx)
@@ -161,6 +175,34 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 		defer close(r.ended)
 		return ignoreCancel(r.Run(ctx))
 	})
+}
+
+// moveLocked binds to a relay at another address. l.mu is held.
+func (l *links) moveLocked(r *boundRelay, g relay.Grant, to netip.AddrPort) {
+	r.stop()
+	<-r.ended // its goodbye must come before the new binding
+	l.d.mesh.RemoveRelay(r.name)
+	l.useLocked(g, to, r.addr)
+}
+
+// lost tries a relay that no longer answers at the other address, where it is
+// known by two: it may have moved.
+func (l *links) lost(r *boundRelay) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.relays[r.name] == r && r.other.IsValid() && !r.Bound() && l.ctx.Err() == nil {
+		l.moveLocked(r, r.grant, r.other)
+	}
+}
+
+// rebind has relays and control sessions see where this node is now.
+func (l *links) rebind() {
+	l.client.Recheck()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.relays {
+		r.Rebind()
+	}
 }
 
 // relayStats sums what the clients of all relays have done.
@@ -193,6 +235,8 @@ type boundRelay struct {
 	*relay.Client
 	name  string
 	addr  netip.AddrPort
+	other netip.AddrPort // where a hub has offered it too, last; links.mu guards it and grant
+	grant relay.Grant
 	stop  context.CancelFunc
 	ended chan struct{} // closed when Run has returned
 }

@@ -1,11 +1,22 @@
 package node
 
 import (
+	"context"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/eventually"
+	"github.com/meshmpi/meshmpi/mesh"
+	"github.com/meshmpi/meshmpi/mesh/udp"
+	"github.com/meshmpi/meshmpi/relay"
+	"github.com/meshmpi/meshmpi/tun"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 )
@@ -41,6 +52,104 @@ func TestHubs(t *testing.T) {
 	if got, want := d.hubs(), []string{"127.0.0.1:4000", "other.example.org:51820"}; !slices.Equal(got, want) {
 		t.Errorf("hubs() = %q, want %q", got, want)
 	}
+}
+
+// TestRelayMoves: a relay that is offered at a second address while it works at
+// the first is looked for there once it is silent, without another offer.
+func TestRelayMoves(t *testing.T) {
+	d := knowing()
+	d.log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	sock := must(mesh.NewSocket(udp.Ports{}))(t)
+	stack := must(tun.NewStack(d.id.self.Addrs(), 0))(t)
+	d.mesh = must(mesh.New(mesh.Config{Network: d.id.network, Self: d.id.self, Socket: sock, TUN: stack, Directory: d.dir}))(t)
+	d.group = new(errgroup.Group)
+	d.group.Go(func() error { return d.mesh.Run(ctx) })
+	l := newLinks(d, sock)
+	l.ctx = ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := d.group.Wait(); err != nil {
+			t.Error(err)
+		}
+		stack.Close()
+	})
+
+	moves := newMovingRelay(t)
+	offer := func(at netip.AddrPort) {
+		l.grant("hub:1", at, must(moves.srv.Admit(d.id.self.ID, time.Now().Add(time.Hour)))(t))
+	}
+	bound := func(at netip.AddrPort) func() bool {
+		return func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			r := l.relays["r1"]
+			return r != nil && r.addr == at && r.Bound()
+		}
+	}
+	first, second := moves.at(t), moves.at(t)
+	offer(first)
+	eventually.Holds(t, "the relay is bound", bound(first))
+	offer(second)
+	if !bound(first)() {
+		t.Error("a second address takes a working relay away")
+	}
+	moves.leave(first)
+	l.mu.Lock()
+	l.relays["r1"].Check()
+	l.mu.Unlock()
+	eventually.Holds(t, "the relay is bound where it moved", bound(second))
+}
+
+// movingRelay is a relay that answers at several sockets.
+type movingRelay struct {
+	srv *relay.Server
+
+	mu    sync.Mutex // guards what follows
+	socks map[netip.AddrPort]*net.UDPConn
+	from  *net.UDPConn // whose datagram is being answered
+}
+
+func newMovingRelay(t *testing.T) *movingRelay {
+	m := &movingRelay{socks: map[netip.AddrPort]*net.UDPConn{}}
+	m.srv = relay.NewServer(relay.ServerConfig{Name: "r1", Send: func(pkts [][]byte, to netip.AddrPort) error {
+		for _, p := range pkts {
+			if _, err := m.from.WriteToUDPAddrPort(p, to); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	return m
+}
+
+// at opens another socket until the test ends.
+func (m *movingRelay) at(t *testing.T) netip.AddrPort {
+	c := must(net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0"))))(t)
+	addr := c.LocalAddr().(*net.UDPAddr).AddrPort()
+	m.socks[addr] = c
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		buf := make([]byte, 2000)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			m.mu.Lock()
+			m.from = c
+			m.srv.Input([][]byte{buf[:n]}, from)
+			m.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() { c.Close(); reader.Wait() })
+	return addr
+}
+
+func (m *movingRelay) leave(addr netip.AddrPort) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.socks[addr].Close()
 }
 
 func TestStanding(t *testing.T) {

@@ -21,6 +21,7 @@ type inside interface {
 	Device() tun.Device
 	SetPeerMTU(addrs []netip.Addr, mtu int) error
 	SetPeerWindow(addrs []netip.Addr, segments int) error
+	Watch(ctx context.Context, changed func()) error
 }
 
 var (
@@ -134,6 +135,7 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 	}
 	d.mesh = m
 	d.group.Go(func() error { return m.Run(ctx) })
+	d.group.Go(func() error { return d.watchNetwork(ctx) })
 	d.group.Go(func() error { return d.saved.run(ctx) })
 	return nil
 }

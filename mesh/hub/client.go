@@ -125,6 +125,17 @@ func (c *Client) Post(ctx context.Context, to peer.ID, msg []byte) error {
 	return err
 }
 
+// Recheck has every session prove at once that it works, or begin anew, as after
+// a change of this host's network. It does not wait.
+func (c *Client) Recheck() {
+	for _, l := range c.links {
+		select {
+		case l.look <- struct{}{}:
+		default: // it is going to
+		}
+	}
+}
+
 // Sessions tells the state of every session.
 func (c *Client) Sessions() []SessionInfo {
 	list := make([]SessionInfo, len(c.links))

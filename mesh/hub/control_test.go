@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -321,5 +322,65 @@ func TestTwoSessionsOfANode(t *testing.T) {
 	}
 	if r, _ := w.hub.board.record(b.node.ID); !r.Up {
 		t.Error("the end of the older session took the node down")
+	}
+}
+
+// TestRecheck: a session whose connection leads nowhere ends soon once the node
+// is told that its network has changed, and a node that waits to dial dials at
+// once; a session that works goes on.
+func TestRecheck(t *testing.T) {
+	w := newWorld(t)
+	cut := make(chan struct{})
+	var dials atomic.Int32
+	v := w.connectBy(w.member("a"), func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err == nil && dials.Add(1) == 1 {
+			c = &deafConn{Conn: c, cut: cut}
+		}
+		return c, err
+	})
+	v.Client.Recheck()
+	since := v.Client.Sessions()[0].Since
+	<-time.After(recheckTime + 500*time.Millisecond) // what is watched for is that nothing happens
+	if s := v.Client.Sessions()[0]; !s.Up || !s.Since.Equal(since) {
+		t.Errorf("a session that works did not outlive the question: %+v", s)
+	}
+	close(cut)
+	began := time.Now()
+	v.Client.Recheck()
+	v.until("the end of the session", func() bool { return v.err != nil })
+	if took := time.Since(began); took > silentFor/2 {
+		t.Errorf("noticed after %v", took)
+	}
+	oneLine(t, v.err)
+	v.until("the next session", func() bool { return v.err == nil })
+}
+
+// deafConn hears nothing more once it is cut, and says nothing.
+type deafConn struct {
+	net.Conn
+	cut <-chan struct{}
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		select {
+		case <-c.cut:
+			if err != nil {
+				return 0, err
+			}
+		default:
+			return n, err
+		}
+	}
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	select {
+	case <-c.cut:
+		return len(b), nil
+	default:
+		return c.Conn.Write(b)
 	}
 }

@@ -26,6 +26,10 @@ const (
 	hearPerSec = rate.Limit(1000)
 	hearBurst  = maxRecords + 1000
 
+	// recheckTime is what a hub has for an answer when this host's network has
+	// changed: then the connection may lead nowhere.
+	recheckTime = 3 * time.Second
+
 	maxPosted = 128 // signals that wait for the connection: those of a node that starts among many
 )
 
@@ -34,6 +38,7 @@ type link struct {
 	c    *Client
 	addr string
 	pace *rate.Limiter // of what is heard, over all sessions
+	look chan struct{} // of size 1: the host's network has changed
 
 	mu     sync.Mutex // guards what follows
 	state  SessionInfo
@@ -42,7 +47,7 @@ type link struct {
 }
 
 func newLink(c *Client, addr string) *link {
-	l := &link{c: c, addr: addr, pace: rate.NewLimiter(hearPerSec, hearBurst)}
+	l := &link{c: c, addr: addr, pace: rate.NewLimiter(hearPerSec, hearBurst), look: make(chan struct{}, 1)}
 	l.state = SessionInfo{Addr: addr, Since: c.cfg.Now(), Err: errors.New("not connected yet")}
 	return l
 }
@@ -120,9 +125,11 @@ func (l *link) run(ctx context.Context) {
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
+			pause = min(2*pause, redialMax)
+		case <-l.look:
+			pause = redialFirst
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, redialMax)
 	}
 }
 
@@ -198,6 +205,9 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 			err = send(ctx, conn, m)
 		case <-ping.C:
 			err = l.ping(ctx, conn)
+		case <-l.look:
+			conn.SetReadDeadline(time.Now().Add(recheckTime)) // the reader's, until it hears the pong or anything
+			err = l.ping(ctx, conn)
 		case <-renew.C:
 			if n, ierr := cert.Inspect(cfg.Chain(), cfg.Network.Root); ierr == nil && !cfg.Now().Before(halfLife(n)) {
 				err = send(ctx, conn, message{Type: typeRenew})
@@ -259,10 +269,11 @@ type ear struct {
 // listen takes the hub's messages. The session counts as up with the first.
 func (e *ear) listen(ctx context.Context) error {
 	for {
-		e.conn.SetReadDeadline(time.Now().Add(silentFor))
+		heard := time.Now()
+		e.conn.SetReadDeadline(heard.Add(silentFor))
 		m, err := readMessage(e.conn, maxControlFrame)
 		if err != nil {
-			return ended(e.l.addr, err)
+			return ended(e.l.addr, time.Since(heard), err)
 		}
 		if err := e.l.pace.WaitN(ctx, 1+len(m.Records)); err != nil {
 			return err
@@ -283,13 +294,14 @@ func (e *ear) listen(ctx context.Context) error {
 	}
 }
 
-// ended says in one line why a session that had begun is over.
-func ended(addr string, err error) error {
+// ended says in one line why a session that had begun, and has been silent for a
+// while, is over.
+func ended(addr string, silent time.Duration, err error) error {
 	var timeout net.Error
 	var op *net.OpError
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Errorf("hub: %s has been silent for %v", addr, silentFor)
+		return fmt.Errorf("hub: %s has been silent for %v", addr, silent.Round(time.Second))
 	case errors.As(err, &op) && op.Op == "remote error": // a TLS alert
 		return fmt.Errorf("hub: %s refuses this node's certificate (%w); check the clock of this node and of the hub, or join again with a new token", addr, op.Err)
 	}

@@ -175,9 +175,15 @@ func (w *world) watch(m member, hubs ...string) *watcher {
 }
 
 // connect runs a client for a member until the test ends and waits for its session.
-func (w *world) connect(m member) *watcher {
+func (w *world) connect(m member) *watcher { w.t.Helper(); return w.connectBy(m, nil) }
+
+// connectBy is connect with a way to dial of its own; nil: the client's.
+func (w *world) connectBy(m member, dial dialFunc) *watcher {
 	w.t.Helper()
 	v := w.watch(m)
+	if dial != nil {
+		v.Client.cfg.Dial = dial
+	}
 	v.start()
 	v.until("a session", func() bool { return v.ups > 0 && v.recs[m.node.ID].Up })
 	return v
