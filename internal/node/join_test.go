@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -179,6 +180,23 @@ func TestJoinLeavesNothing(t *testing.T) {
 		wantLine(t, err, tc.says...)
 		if got := filesIn(t, parent); len(got) != 0 {
 			t.Errorf("%s: left behind is %q", tc.name, got)
+		}
+	}
+}
+
+// TestHubCertifiesItself: a hub that was away for longer than its certificate lasts,
+// or whose clock was set back, has nobody else to ask for another.
+func TestHubCertifiesItself(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "hub")
+	found(t, dir)
+	open := must(state.Open(dir))(t)
+	for _, later := range []time.Duration{cert.Lifetime + 24*time.Hour, 0} {
+		id, err := load(open, time.Now().Add(later))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chain := must(open.LoadChain())(t); !bytes.Equal(chain[0], id.chain[0]) || id.expires().Before(time.Now().Add(later)) {
+			t.Errorf("after %v it goes by a certificate until %v, which is not the one that it keeps", later, id.expires())
 		}
 	}
 }

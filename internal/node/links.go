@@ -123,6 +123,16 @@ func (l *links) session(addr string, up bool, err error) {
 	l.d.events.emit("hub", "", text)
 	l.d.log.Info("hub", "addr", addr, "up", up, "err", err)
 	l.recount() // who counts depends on whether any hub tells who is up
+	if up && l.ctx != nil {
+		l.d.group.Go(func() error { // and on how long it has
+			select {
+			case <-time.After(gathering):
+				l.recount()
+			case <-l.ctx.Done():
+			}
+			return nil
+		})
+	}
 }
 
 // grant takes a relay into use that a hub offers at its own address.
@@ -254,6 +264,23 @@ func (r *boundRelay) Path(to peer.ID) peer.Path { return r.Client.Path(to) }
 
 // hubSessions tells the state of the control sessions.
 func (l *links) hubSessions() []hub.SessionInfo { return l.client.Sessions() }
+
+// gathering is how long a hub that has just started takes to hear from every node:
+// until then it takes those for down that are about to come back.
+const gathering = 2 * hub.RedialMax
+
+// knowsWhoIsUp reports whether hubs that answer have done so for long enough to be
+// believed about who is down.
+func knowsWhoIsUp(sessions []hub.SessionInfo, now time.Time) bool {
+	known := false
+	for _, s := range sessions {
+		if s.Up && now.Sub(s.Since) < gathering {
+			return false
+		}
+		known = known || s.Up
+	}
+	return known
+}
 
 // connected reports whether any hub answers.
 func (l *links) connected() bool {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
+	"github.com/meshmpi/meshmpi/mesh/hub"
 )
 
 // TestRevokedOnce: a revoked node is told so at every attempt to connect; it
@@ -51,6 +52,25 @@ func TestHubs(t *testing.T) {
 	d.hub = &hubSide{}
 	if got, want := d.hubs(), []string{"127.0.0.1:4000", "other.example.org:51820"}; !slices.Equal(got, want) {
 		t.Errorf("hubs() = %q, want %q", got, want)
+	}
+}
+
+// TestKnowsWhoIsUp: a hub that has just started, and hears from nobody yet, does
+// not have a node take its site's link for its own; nor does one of two.
+func TestKnowsWhoIsUp(t *testing.T) {
+	now := time.Now()
+	old, fresh := hub.SessionInfo{Up: true, Since: now.Add(-time.Hour)}, hub.SessionInfo{Up: true, Since: now.Add(-time.Second)}
+	down := hub.SessionInfo{Since: now.Add(-time.Second)}
+	for _, tc := range []struct {
+		sessions []hub.SessionInfo
+		want     bool
+	}{
+		{nil, false}, {[]hub.SessionInfo{down}, false}, {[]hub.SessionInfo{fresh}, false},
+		{[]hub.SessionInfo{old, fresh}, false}, {[]hub.SessionInfo{old}, true}, {[]hub.SessionInfo{down, old}, true},
+	} {
+		if got := knowsWhoIsUp(tc.sessions, now); got != tc.want {
+			t.Errorf("%+v: %v", tc.sessions, got)
+		}
 	}
 }
 

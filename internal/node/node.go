@@ -129,6 +129,9 @@ func load(dir *state.Dir, now time.Time) (*identity, error) {
 		return nil, fmt.Errorf("node: the certificate in %s: %w", dir.Path(""), err)
 	}
 	self, err := cert.Verify(chain, network.Root, now)
+	if config.Hub && (errors.Is(err, cert.ErrExpired) || errors.Is(err, cert.ErrNotYetValid)) {
+		chain, self, err = reissue(dir, chain, network, now)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +139,28 @@ func load(dir *state.Dir, now time.Time) (*identity, error) {
 		return nil, fmt.Errorf("node: the certificate in %s is not for the key in it; restore both from one backup or join again", dir.Path(""))
 	}
 	return &identity{dir: dir, config: config, keys: keys, self: self, network: network, chain: chain, until: self.NotAfter}, nil
+}
+
+// reissue gives a hub another certificate of its own when the one it has does not
+// hold: after it was away for longer than that lasts, or had a wrong clock, there
+// may be no other hub to ask.
+func reissue(dir *state.Dir, old [][]byte, network peer.Network, now time.Time) ([][]byte, peer.Node, error) {
+	n, err := cert.Inspect(old, network.Root)
+	if err != nil {
+		return nil, n, err
+	}
+	issuer, err := dir.LoadIssuer()
+	if err != nil {
+		return nil, n, err
+	}
+	chain, err := issuer.Issue(n, now)
+	if err != nil {
+		return nil, n, err
+	}
+	if n, err = cert.Verify(chain, network.Root, now); err != nil {
+		return nil, n, err
+	}
+	return chain, n, dir.SaveChain(chain)
 }
 
 // daemon is a running node.

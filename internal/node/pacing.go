@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"sync"
+	"time"
 	"sync/atomic"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -302,10 +303,10 @@ func (p *pacing) deepen(was *headroom, whole int64, lends bool, set func(shaper.
 }
 
 // sharers counts the nodes that share this site's links: those that are up, or all
-// while no hub tells which are.
+// while no hub knows which are.
 func (d *daemon) sharers() int {
 	up, all := d.siteNodes(d.id.self.Site)
-	if d.links != nil && d.links.connected() {
+	if d.links != nil && knowsWhoIsUp(d.links.hubSessions(), time.Now()) {
 		return up
 	}
 	return all

@@ -265,14 +265,25 @@ func TestRenewal(t *testing.T) {
 	}
 	at := halfLife(n).Add(time.Second)
 	second, fresh, err := o.renew(k.ID(), at)
-	if err != nil || !fresh || !newer(second, first) {
+	if err != nil || !fresh || !supersedes(second, first, at) {
 		t.Fatalf("not renewed after half of its life: %v", err)
 	}
 	if m, err := cert.Verify(second, o.network.Root, at); err != nil || m.Addr4 != n.Addr4 || !m.NotAfter.After(n.NotAfter) {
 		t.Errorf("renewed to %v until %v, %v", m.Addr4, m.NotAfter, err)
 	}
-	if again, fresh, err := o.renew(k.ID(), at); err != nil || fresh || newer(again, second) {
+	if again, fresh, err := o.renew(k.ID(), at); err != nil || fresh || supersedes(again, second, at) {
 		t.Errorf("renewed twice: %v", err)
+	}
+	// The hub's clock was ahead then, and has been set right.
+	if !supersedes(first, second, o.now) || supersedes(second, first, o.now) {
+		t.Error("a certificate that holds is worth less than one that does not hold yet")
+	}
+	third, fresh, err := o.renew(k.ID(), o.now)
+	if err != nil || !fresh {
+		t.Fatalf("one that does not hold yet is not replaced: %v", err)
+	}
+	if _, err := cert.Verify(third, o.network.Root, o.now); err != nil {
+		t.Errorf("replaced by one that does not hold: %v", err)
 	}
 	_, err = o.remove("b1")
 	check(t, err)

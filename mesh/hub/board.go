@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -51,7 +52,7 @@ func (b *board) enter(n peer.Node, chain [][]byte) {
 //
 // Of the certificate that the node showed and the one on the board the newer
 // counts, lest a node bring an old name of its own back.
-func (b *board) attach(s *session, shown [][]byte, advertise string, cores int) (old *session, ok bool) {
+func (b *board) attach(now time.Time, s *session, shown [][]byte, advertise string, cores int) (old *session, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.records[s.id]
@@ -60,7 +61,7 @@ func (b *board) attach(s *session, shown [][]byte, advertise string, cores int) 
 	}
 	old = b.sessions[s.id]
 	b.sessions[s.id] = s
-	if newer(shown, r.Chain) {
+	if supersedes(shown, r.Chain, now) {
 		r.Chain = shown
 	}
 	r.ID, r.Up, r.Advertise, r.Cores = s.id, true, advertise, cores
@@ -77,15 +78,24 @@ func (b *board) attach(s *session, shown [][]byte, advertise string, cores int) 
 	return old, true
 }
 
-// newer reports whether chain a was issued after chain b, which may be absent.
-// Both have been verified.
-func newer(a, b [][]byte) bool {
+// supersedes reports whether chain a takes the place of chain b, which may be
+// absent. Both have been verified, if not at this time. Of two that hold the later
+// one counts; one that does not hold now counts for nothing beside one that does:
+// the clock of who issued it was wrong.
+func supersedes(a, b [][]byte, now time.Time) bool {
 	if len(b) == 0 {
 		return true
 	}
 	ca, erra := x509.ParseCertificate(a[0])
 	cb, errb := x509.ParseCertificate(b[0])
-	return erra == nil && errb == nil && ca.NotBefore.After(cb.NotBefore)
+	if erra != nil || errb != nil {
+		return false
+	}
+	holds := func(c *x509.Certificate) bool { return !now.Before(c.NotBefore) && !now.After(c.NotAfter) }
+	if ha, hb := holds(ca), holds(cb); ha != hb {
+		return ha
+	}
+	return ca.NotBefore.After(cb.NotBefore)
 }
 
 // detach marks the node down, unless a newer session has taken over.

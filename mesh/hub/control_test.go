@@ -187,7 +187,7 @@ func TestCutOffWhileConnecting(t *testing.T) {
 		s := newSession(w.hub.board, b.node, w.dial(b))
 		check(t, w.hub.ledger.good(b.node.ID))
 		check(t, cut(w.hub))
-		if _, ok := w.hub.board.attach(s, b.chain, "", 0); ok {
+		if _, ok := w.hub.board.attach(time.Now(), s, b.chain, "", 0); ok {
 			t.Error("let in")
 		}
 		w.hub.grant(s)
@@ -206,7 +206,7 @@ func TestRemovedAndBack(t *testing.T) {
 	w := newWorld(t)
 	b := w.member("b")
 	s := newSession(w.hub.board, w.self, nil)
-	if _, ok := w.hub.board.attach(s, *w.chain.Load(), "", 0); !ok {
+	if _, ok := w.hub.board.attach(time.Now(), s, *w.chain.Load(), "", 0); !ok {
 		t.Fatal("not let in")
 	}
 	defer w.hub.board.detach(s)
@@ -383,4 +383,30 @@ func (c *deafConn) Write(b []byte) (int, error) {
 	default:
 		return c.Conn.Write(b)
 	}
+}
+
+// TestClockWasAhead: a certificate that a hub issued while its clock was ahead does
+// not keep its node from the others once the clock is right.
+func TestClockWasAhead(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.member("a"), w.member("b")
+	w.clock.add(cert.Lifetime/2 + time.Hour)
+	w.hub.deciding.Lock()
+	chain, fresh, err := w.hub.ledger.renew(b.node.ID, w.clock.now())
+	check(t, err)
+	w.hub.board.enter(b.node, chain)
+	w.hub.deciding.Unlock()
+	if !fresh {
+		t.Fatal("not renewed")
+	}
+	w.clock.ahead.Store(0)
+	w.stop()
+	w.start(w.addr) // with what it has stored
+	va, vb := w.connect(a), w.connect(b)
+	va.until("b's certificate", func() bool { return va.recs[b.node.ID].Up && bytes.Equal(va.recs[b.node.ID].Chain[0], b.chain[0]) })
+	vb.note(func() {
+		if len(vb.chains) != 0 {
+			t.Error("b was given the one that does not hold")
+		}
+	})
 }

@@ -89,8 +89,8 @@ func save(tx Tx, bucket, key string, v any) error {
 func idKey(id peer.ID) string { return hex.EncodeToString(id[:]) }
 
 // renew issues a new certificate for a node in good standing, or returns the one
-// it has, and false, if that has not lived half of its life: whoever asks again
-// and again costs neither signatures nor the disk.
+// it has, and false, if that holds and has not lived half of its life: whoever asks
+// again and again costs neither signatures nor the disk.
 func (l *ledger) renew(id peer.ID, now time.Time) (chain [][]byte, fresh bool, err error) {
 	err = l.store.View(func(tx Tx) error {
 		e, err := standing(tx, id)
@@ -99,7 +99,7 @@ func (l *ledger) renew(id peer.ID, now time.Time) (chain [][]byte, fresh bool, e
 		}
 		chain = e.Chain
 		n, err := cert.Inspect(chain, l.network.Root)
-		fresh = err != nil || !now.Before(halfLife(n))
+		fresh = err != nil || now.Before(n.NotBefore) || !now.Before(halfLife(n))
 		return nil
 	})
 	if err != nil || !fresh {

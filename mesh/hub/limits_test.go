@@ -99,7 +99,7 @@ func TestNoLimits(t *testing.T) {
 	w := newWorld(t)
 	a := w.member("a")
 	s := newSession(w.hub.board, a.node, nil)
-	if _, ok := w.hub.board.attach(s, a.chain, "", 1); !ok {
+	if _, ok := w.hub.board.attach(time.Now(), s, a.chain, "", 1); !ok {
 		t.Fatal("turned away")
 	}
 	for _, m := range s.take() {

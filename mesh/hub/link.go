@@ -18,9 +18,10 @@ import (
 
 const (
 	redialFirst = 200 * time.Millisecond // doubles
-	redialMax   = 5 * time.Second
-	leaveTime   = time.Second
-	renewCheck  = time.Minute
+	// RedialMax is the longest pause, on average, between attempts to reach a hub.
+	RedialMax  = 5 * time.Second
+	leaveTime  = time.Second
+	renewCheck = time.Minute
 	// How fast a hub may talk, in messages and records: a record costs two
 	// signatures to verify, about 0.2 ms. Beyond it TCP holds the hub back.
 	hearPerSec = rate.Limit(1000)
@@ -120,12 +121,12 @@ func (l *link) run(ctx context.Context) {
 			err = ctx.Err()
 		}
 		l.down(err)
-		if time.Since(began) > redialMax {
+		if time.Since(began) > RedialMax {
 			pause = redialFirst // it had worked
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
-			pause = min(2*pause, redialMax)
+			pause = min(2*pause, RedialMax)
 		case <-l.look:
 			pause = redialFirst
 		case <-ctx.Done():
@@ -330,7 +331,7 @@ func (e *ear) take(m message) error {
 		switch {
 		case err != nil || !same(n, cfg.Self, cfg.Keys):
 			e.l.c.bad.Add(1)
-		case newer(m.Chain, cfg.Chain()):
+		case supersedes(m.Chain, cfg.Chain(), cfg.Now()):
 			ev.Chain(m.Chain)
 			e.l.complain(e.clock) // and no longer that there was none
 		}

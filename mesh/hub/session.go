@@ -179,7 +179,7 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 	}
 	s := newSession(h.board, n, conn)
 	s.post(message{Type: typeHello, Name: h.cfg.Self.Name, Time: h.cfg.Now(), Hubs: h.cfg.Advertise})
-	old, ok := h.board.attach(s, chain, first.Advertise, first.Cores)
+	old, ok := h.board.attach(h.cfg.Now(), s, chain, first.Advertise, first.Cores)
 	if !ok {
 		return h.turnAway(conn, n.ID)
 	}
@@ -189,7 +189,7 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 		old.end()
 	}
 	h.grant(s)
-	if r, _ := h.board.record(n.ID); newer(r.Chain, chain) {
+	if r, _ := h.board.record(n.ID); supersedes(r.Chain, chain, h.cfg.Now()) {
 		s.post(message{Type: typeChain, Chain: r.Chain}) // a renewal that it did not get
 	}
 	authenticated()
