@@ -14,7 +14,7 @@ import (
 )
 
 // What a node remembers of others, so that it finds them again with every hub
-// down. Both files are caches: a broken one costs time, never correctness.
+// down. These files are caches: a broken one costs time, never correctness.
 const (
 	peersFile = "peers.json" // certificates and addresses
 	pathsFile = "paths.json" // last working paths
@@ -162,6 +162,7 @@ func (d *daemon) loadCache() {
 		}
 		recs = append(recs, peer.Record{Node: n, Chain: p.Chain, Advertise: p.Advertise, Cores: p.Cores, Revoked: p.Revoked})
 	}
+	d.revoked.mark(recs)
 	d.dir.Apply(true, recs)
 }
 

@@ -60,6 +60,6 @@ func (n *Node) split(name string) (label, site string) {
 	return label, site
 }
 
-// informed reports whether a hub has told us the network's nodes. A session that
-// is up may not have told yet, but the first record to come is then enough.
-func (d *daemon) informed() bool { return d.links.connected() && len(d.dir.All()) > 0 }
+// informed reports whether a hub has told us the network's nodes, and would tell us
+// of others. What is remembered of an earlier run does not count.
+func (d *daemon) informed() bool { return d.links.told.Load() && d.links.connected() }

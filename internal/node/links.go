@@ -26,6 +26,7 @@ type links struct {
 	sock   *mesh.Socket
 	client *hub.Client
 	cutOff atomic.Bool // this node has been revoked
+	told   atomic.Bool // a hub has listed the network's nodes
 
 	mu     sync.Mutex
 	relays map[string]*boundRelay // by relay name
@@ -66,10 +67,14 @@ func (l *links) records(_ string, full bool, recs []peer.Record) {
 		}
 	}
 	l.apply(full, recs)
+	if full {
+		l.told.Store(true)
+	}
 }
 
 // apply takes records in and tells whoever looks at them.
 func (l *links) apply(full bool, recs []peer.Record) {
+	l.d.revoked.mark(recs)
 	l.d.dir.Apply(full, recs)
 	l.d.mesh.RecordsChanged()
 	l.recount()
@@ -106,11 +111,14 @@ func (l *links) revoked(r cert.Revocation) {
 		}
 		return
 	}
-	rec, ok := d.dir.ByID(r.ID)
-	if !ok || rec.Revoked {
+	if !d.revoked.add(r) {
 		return
 	}
-	rec.Revoked = true
+	d.saveRevoked()
+	rec, ok := d.dir.ByID(r.ID)
+	if !ok || rec.Revoked {
+		return // apply will see it when it comes
+	}
 	l.apply(false, []peer.Record{rec})
 	d.events.emit("revoked", r.Name, "by a hub")
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,8 +26,9 @@ import (
 // TestRevokedOnce: a revoked node is told so at every attempt to connect; it
 // says so once.
 func TestRevokedOnce(t *testing.T) {
-	d := knowing()
-	d.log = slog.New(slog.DiscardHandler)
+	dir := filepath.Join(t.TempDir(), "state")
+	found(t, dir)
+	d := remembering(t, dir)
 	l := newLinks(d, nil)
 	for range 5 {
 		l.revoked(cert.Revocation{ID: d.id.self.ID, Name: "a1"})

@@ -177,8 +177,10 @@ type daemon struct {
 	hub    *hubSide   // nil on ordinary nodes
 	links  *links     // control sessions and relays
 	saved  *saver
-	door   *door    // the local socket
-	jobs   *jobSide // where ranks meet
+
+	revoked revocations
+	door    *door    // the local socket
+	jobs    *jobSide // where ranks meet
 	rates
 
 	port      uint16 // UDP
@@ -278,6 +280,7 @@ func (d *daemon) start(ctx context.Context) error {
 		return err
 	}
 	d.startSaver()
+	d.loadRevoked()
 	d.loadCache()
 	if !d.cfg.Userspace {
 		d.takePrecedence()

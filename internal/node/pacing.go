@@ -3,8 +3,8 @@ package node
 import (
 	"context"
 	"sync"
-	"time"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper"
