@@ -160,3 +160,44 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// TestNetworkChanges: a job between relayed nodes outlives what happens to a host's
+// network: it gets another address, its NAT forgets everybody without a word, and
+// somebody sets the overlay's link down and up. The limits leave room for a busy
+// machine: TCP's time-out, which doubles while nothing passes, is most of each.
+func TestNetworkChanges(t *testing.T) {
+	t.Parallel()
+	ctx, n := up(t, lab.TwoSites(lab.Symmetric), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
+	if _, err := n.AwaitPath(ctx, "a1", "b1", "relay-udp", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	a1 := n.Lab.Host("a1")
+	shell := func(script string) func() error {
+		return func() error { _, err := a1.Run(ctx, "sh", "-ec", script); return err }
+	}
+	for _, tc := range []struct {
+		what  string
+		do    func() error
+		limit time.Duration
+	}{
+		{"another address", shell(`
+			gw=$(ip -4 route show default | sed 's/.*via \([^ ]*\).*/\1/')
+			old=$(ip -4 -o addr show dev eth0 | sed 's/.*inet \([^ ]*\).*/\1/')
+			ip addr del "$old" dev eth0
+			ip addr add "${old%.*}.222/${old#*/}" dev eth0
+			ip route replace default via "$gw"`), 5 * time.Second},
+		{"a NAT that forgets", func() error { return n.Lab.ResetNAT("alpha") }, 5 * time.Second},
+		{"the link down and up", shell("ip link set mesh0 down; ip link set mesh0 up"), 5 * time.Second},
+	} {
+		j := stream(ctx, t, n, 12)
+		pause(ctx, 2*time.Second)
+		if err := tc.do(); err != nil {
+			t.Fatalf("%s: %v", tc.what, err)
+		}
+		t.Logf("%s:", tc.what)
+		wantStall(t, j.end(t), tc.limit)
+	}
+	if out, err := a1.Run(ctx, "ping", "-6", "-c1", "-W5", "b1"); err != nil {
+		t.Errorf("by IPv6: %v\n%s", err, out)
+	}
+}
