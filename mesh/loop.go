@@ -201,7 +201,10 @@ func (m *Mesh) checkRecords(now time.Time) {
 	}
 }
 
-// trusted reports whether a peer's certificate still counts.
+// trusted reports whether a peer's certificate still counts: what comes from the
+// peer's addresses is taken for the peer's, so they must be its own.
 func (m *Mesh) trusted(now time.Time, rec peer.Record) bool {
-	return !rec.Revoked && !rec.Removed && now.Before(rec.Node.NotAfter) && rec.Node.ID != m.cfg.Self.ID
+	n, self := rec.Node, m.cfg.Self
+	return !rec.Revoked && !rec.Removed && now.Before(n.NotAfter) && n.ID != self.ID &&
+		n.Addr4 != self.Addr4 && n.Addr6 != self.Addr6 && m.cfg.Directory.Owns(n)
 }

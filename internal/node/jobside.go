@@ -231,7 +231,7 @@ func (j *jobSide) peer(cs *tls.ConnectionState) (peer.Node, error) {
 	if err != nil {
 		return peer.Node{}, err
 	}
-	if rec, ok := j.d.dir.ByID(n.ID); !ok || rec.Revoked {
+	if n.ID != j.d.id.self.ID && !j.d.dir.Owns(n) {
 		return peer.Node{}, fmt.Errorf("node %s is not, or no longer, known to node %s", n.Name, j.d.id.self.Name)
 	}
 	return n, nil

@@ -5,12 +5,14 @@
 package directory
 
 import (
+	"bytes"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
@@ -31,12 +33,23 @@ type snapshot struct {
 
 // Apply takes records in. With full they replace everything, else they are
 // added or replace those of the same node. Records of removed nodes vanish.
+//
+// A name or an address belongs to who had it first, for as long as that node is
+// there and its certificate holds: a hub that gives it away a second time changes
+// nothing for those who know its owner.
 func (d *Directory) Apply(full bool, recs []peer.Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	old := d.snap.Load()
+	if old == nil {
+		old = &snapshot{}
+	}
 	next := snapshot{byID: map[peer.ID]peer.Record{}}
-	if old := d.snap.Load(); old != nil && !full {
+	if !full {
 		next.byID = maps.Clone(old.byID)
+		if next.byID == nil {
+			next.byID = map[peer.ID]peer.Record{}
+		}
 	}
 	for _, r := range recs {
 		if r.Removed {
@@ -45,7 +58,7 @@ func (d *Directory) Apply(full bool, recs []peer.Record) {
 		}
 		next.byID[r.Node.ID] = r
 	}
-	next.index()
+	next.index(old, time.Now())
 	d.snap.Store(&next)
 }
 
@@ -58,7 +71,8 @@ func (d *Directory) Down() {
 	d.Apply(false, recs)
 }
 
-func (s *snapshot) index() {
+// index makes the lookups of s, which comes after old.
+func (s *snapshot) index(old *snapshot, now time.Time) {
 	n := len(s.byID)
 	s.byShort = make(map[peer.Short]peer.ID, n)
 	s.byAddr = make(map[netip.Addr]peer.ID, 2*n)
@@ -68,11 +82,42 @@ func (s *snapshot) index() {
 		if r.Revoked {
 			continue // known by its key, so that its traffic can be refused; not found by others
 		}
-		s.byName[r.Node.Name] = id
+		claim(s, s.byName, old.byName, r.Node.Name, r, now)
 		for _, a := range r.Node.Addrs() {
-			s.byAddr[a] = id
+			claim(s, s.byAddr, old.byAddr, a, r, now)
 		}
 	}
+}
+
+// claim enters r under a key, unless that belongs to another node.
+func claim[K comparable](s *snapshot, index, before map[K]peer.ID, key K, r peer.Record, now time.Time) {
+	other, taken := index[key]
+	id := r.Node.ID
+	better := func() bool {
+		if mine, theirs := now.Before(r.Node.NotAfter), now.Before(s.byID[other].Node.NotAfter); mine != theirs {
+			return mine
+		}
+		switch before[key] {
+		case id:
+			return true
+		case other:
+			return false
+		}
+		return bytes.Compare(id[:], other[:]) < 0 // whom all nodes agree on
+	}
+	if !taken || better() {
+		index[key] = id
+	}
+}
+
+// Owns reports whether name and addresses are the node's own. Whoever believes
+// more of a certificate than its key asks this first.
+func (d *Directory) Owns(n peer.Node) bool {
+	s := d.snap.Load()
+	if s == nil || s.byName[n.Name] != n.ID {
+		return false
+	}
+	return !slices.ContainsFunc(n.Addrs(), func(a netip.Addr) bool { return s.byAddr[a] != n.ID })
 }
 
 // ByID finds a record by node ID, revoked ones included.

@@ -3,6 +3,7 @@ package directory
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
@@ -80,6 +81,54 @@ func TestInSite(t *testing.T) {
 	for site, want := range map[string][2]int{"x": {1, 2}, "y": {1, 1}, "z": {0, 0}} {
 		if up, all := d.InSite(site); up != want[0] || all != want[1] {
 			t.Errorf("InSite(%q) = %d of %d, want %v", site, up, all, want)
+		}
+	}
+}
+
+// TestFirstComeFirstServed: a name and an address that are given away twice stay
+// with whom they belonged to, until that node is gone, revoked or expired.
+func TestFirstComeFirstServed(t *testing.T) {
+	until := time.Now().Add(time.Hour)
+	a := record(1, "a", "x")
+	a.Node.NotAfter = until
+	named, addressed := record(2, "a", "x"), record(3, "c", "x")
+	named.Node.NotAfter, addressed.Node.NotAfter = until.Add(time.Hour), until.Add(time.Hour)
+	addressed.Node.Addr6 = a.Node.Addr6
+	for _, tc := range []struct {
+		what string
+		end  func(*peer.Record)
+		full bool
+	}{
+		{"removed", func(r *peer.Record) { r.Removed = true }, false},
+		{"revoked", func(r *peer.Record) { r.Revoked = true }, false},
+		{"expired", func(r *peer.Record) { r.Node.NotAfter = time.Now().Add(-time.Second) }, false},
+		{"in a list without it", func(r *peer.Record) { r.Removed = true }, true},
+	} {
+		var d Directory
+		owned := func(when string, want peer.Record, others ...peer.Record) {
+			t.Helper()
+			if r, ok := d.ByName("a"); !ok || r.Node.ID != want.Node.ID || !d.Owns(want.Node) {
+				t.Errorf("%s, %s: the name is %v's", tc.what, when, r.Node.ID)
+			}
+			for _, o := range others {
+				if d.Owns(o.Node) {
+					t.Errorf("%s, %s: %s owns what is another's", tc.what, when, o.Node.Name)
+				}
+			}
+		}
+		d.Apply(true, []peer.Record{a})
+		for range 10 { // maps have no order
+			d.Apply(false, []peer.Record{named, addressed})
+			owned("added", a, named, addressed)
+			d.Apply(true, []peer.Record{addressed, named, a})
+			owned("listed", a, named, addressed)
+		}
+		gone := a
+		tc.end(&gone)
+		d.Apply(tc.full, []peer.Record{named, addressed, gone})
+		owned("afterwards", named)
+		if r, ok := d.ByAddr(a.Node.Addr6); !ok || r.Node.ID != addressed.Node.ID {
+			t.Errorf("%s: the address is %v's afterwards", tc.what, r.Node.ID)
 		}
 	}
 }
