@@ -56,7 +56,7 @@ type Directory interface {
 	ByName(name string) (Host, bool)
 	InSite(site, name string) (Host, bool)
 	ByAddr(a netip.Addr) (Host, bool)
-	Sites() []string
+	HasSite(site string) bool
 }
 
 // Config says what to serve. Domain and Directory are required.

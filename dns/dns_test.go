@@ -37,12 +37,9 @@ func (n nodes) ByAddr(a netip.Addr) (Host, bool) {
 	return n.first(func(h Host) bool { return h.Addr4 == a || h.Addr6 == a })
 }
 
-func (n nodes) Sites() []string {
-	var sites []string
-	for _, h := range n {
-		sites = append(sites, h.Site)
-	}
-	return sites
+func (n nodes) HasSite(site string) bool {
+	_, ok := n.first(func(h Host) bool { return h.Site == site })
+	return ok
 }
 
 var (

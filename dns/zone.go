@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"slices"
 	"strings"
 
 	miekgdns "github.com/miekg/dns"
@@ -55,7 +54,7 @@ func (s *Server) findName(name string) finding {
 		f.exists = true
 	case 1:
 		h, ok = s.dir.ByName(labels[0])
-		f.exists = ok || slices.Contains(s.dir.Sites(), labels[0])
+		f.exists = ok || s.dir.HasSite(labels[0])
 	case 2:
 		h, ok = s.dir.InSite(labels[1], labels[0])
 		f.exists = ok

@@ -79,7 +79,7 @@ func (d directory) ByAddr(a netip.Addr) (dns.Host, bool) {
 	return d.find(func(h dns.Host) bool { return h.Addr4 == a || h.Addr6 == a })
 }
 
-func (d directory) Sites() []string { return []string{"paris", "lyon"} }
+func (d directory) HasSite(site string) bool { return site == "paris" || site == "lyon" }
 
 // inside runs in namespaces of its own.
 func inside(t *testing.T, bindMount bool) {

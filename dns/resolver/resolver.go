@@ -112,12 +112,12 @@ func install(cfg Config, e env) (*Resolver, error) {
 	if strings.ContainsFunc(cfg.Domain+cfg.Site, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, fmt.Errorf("resolver: %q cannot stand in a resolv.conf", cfg.Site+"."+cfg.Domain)
 	}
-	if _, err := restore(cfg.StateDir, cfg.Log, e.ctl); err != nil {
+	if _, err := restore(cfg.StateDir, cfg.Log, e); err != nil {
 		return nil, err
 	}
 	r := &Resolver{cfg: cfg, env: e, edit: newEdit(cfg, e)}
 	if err := r.begin(); err != nil {
-		_, undone := r.journal.undo(e.ctl)
+		_, undone := r.journal.undo(e)
 		if undone == nil {
 			undone = dropJournal(cfg.StateDir)
 		}
@@ -244,7 +244,7 @@ func (r *Resolver) Close() error {
 	if r.closed {
 		return nil
 	}
-	if _, err := r.journal.undo(r.env.ctl); err != nil {
+	if _, err := r.journal.undo(r.env); err != nil {
 		return err
 	}
 	r.closed = true

@@ -100,7 +100,7 @@ func (h *host) install() *Resolver {
 
 func (h *host) restore() []string {
 	h.t.Helper()
-	changed, err := restore(h.state, nil, h.env.ctl)
+	changed, err := restore(h.state, nil, h.env)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -386,5 +386,25 @@ func TestResolved(t *testing.T) {
 				t.Errorf("before:\n%s\nafter:\n%s", before, after)
 			}
 		})
+	}
+}
+
+// TestResolvedGone: what systemd-resolved was told before it was stopped, or removed
+// with its resolvectl, keeps nothing from being restored and nobody from starting.
+func TestResolvedGone(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		h := newHost(t)
+		h.write("etc/resolv.conf", "nameserver 127.0.0.53\n")
+		h.env.runs = func() bool { return true }
+		h.install()
+		h.env.runs = func() bool { return runs }
+		h.env.ctl = func(context.Context, ...string) error { return errors.New("resolvectl: not found") }
+		_, err := restore(h.state, nil, h.env)
+		if runs != (err != nil) {
+			t.Errorf("with systemd-resolved running: %v, restore = %v", runs, err)
+		}
+		if _, left, _ := loadJournal(h.state); left != runs {
+			t.Errorf("with systemd-resolved running: %v, a journal is left: %v", runs, left)
+		}
 	}
 }

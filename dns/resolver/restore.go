@@ -15,15 +15,15 @@ import (
 // must not run while a Resolver of the same stateDir is in use. A file that
 // somebody else has written since keeps their content.
 func Restore(stateDir string, log *slog.Logger) (changed []string, err error) {
-	return restore(stateDir, log, resolvectl)
+	return restore(stateDir, log, env{ctl: resolvectl, runs: func() bool { return resolvedRuns(context.Background(), "/", resolvectl) }})
 }
 
-func restore(stateDir string, log *slog.Logger, ctl control) (changed []string, err error) {
+func restore(stateDir string, log *slog.Logger, e env) (changed []string, err error) {
 	j, ok, err := loadJournal(stateDir)
 	if err != nil || !ok {
 		return nil, err
 	}
-	changed, err = j.undo(ctl)
+	changed, err = j.undo(e)
 	if log != nil {
 		for _, what := range changed {
 			log.Info("resolver restored", "what", what)
@@ -35,17 +35,18 @@ func restore(stateDir string, log *slog.Logger, ctl control) (changed []string, 
 	return changed, dropJournal(stateDir)
 }
 
-// undo takes back everything the journal lists.
-func (j journal) undo(ctl control) (changed []string, err error) {
+// undo takes back everything the journal lists. What systemd-resolved was told is
+// gone with it where it does not run any more.
+func (j journal) undo(e env) (changed []string, err error) {
 	if j.File != nil {
 		changed, err = j.File.heal()
 	}
 	if j.Link != "" && linkExists(j.Link) {
-		reverted := ctl(context.Background(), "revert", j.Link)
+		reverted := e.ctl(context.Background(), "revert", j.Link)
 		switch {
 		case reverted == nil:
 			changed = append(changed, "systemd-resolved's settings of "+j.Link)
-		case err == nil:
+		case err == nil && e.runs():
 			err = fmt.Errorf("resolver: take back settings of %s; run resolvectl revert %s: %w", j.Link, j.Link, reverted)
 		}
 	}

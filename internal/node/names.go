@@ -45,17 +45,8 @@ func (s names) ByAddr(a netip.Addr) (dns.Host, bool) {
 	return hostOf(r.Node), ok
 }
 
-// Sites implements dns.Directory.
-func (s names) Sites() []string {
-	list := []string{s.d.id.self.Site}
-	for _, r := range s.d.dir.All() {
-		if !r.Revoked {
-			list = append(list, r.Node.Site)
-		}
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
+// HasSite implements dns.Directory.
+func (s names) HasSite(site string) bool { return site == s.d.id.self.Site || s.d.dir.HasSite(site) }
 
 // startNames serves the overlay's names and has the host's resolver ask us.
 func (d *daemon) startNames(ctx context.Context) error {

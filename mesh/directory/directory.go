@@ -29,7 +29,11 @@ type snapshot struct {
 	byShort map[peer.Short]peer.ID
 	byAddr  map[netip.Addr]peer.ID
 	byName  map[string]peer.ID
+	sites   map[string]census
 }
+
+// census counts the nodes of a site that are not revoked.
+type census struct{ up, all int }
 
 // Apply takes records in. With full they replace everything, else they are
 // added or replace those of the same node. Records of removed nodes vanish.
@@ -77,11 +81,17 @@ func (s *snapshot) index(old *snapshot, now time.Time) {
 	s.byShort = make(map[peer.Short]peer.ID, n)
 	s.byAddr = make(map[netip.Addr]peer.ID, 2*n)
 	s.byName = make(map[string]peer.ID, n)
+	s.sites = map[string]census{}
 	for id, r := range s.byID {
 		s.byShort[id.Short()] = id
 		if r.Revoked {
 			continue // known by its key, so that its traffic can be refused; not found by others
 		}
+		site := s.sites[r.Node.Site]
+		if site.all++; r.Up {
+			site.up++
+		}
+		s.sites[r.Node.Site] = site
 		claim(s, s.byName, old.byName, r.Node.Name, r, now)
 		for _, a := range r.Node.Addrs() {
 			claim(s, s.byAddr, old.byAddr, a, r, now)
@@ -169,11 +179,10 @@ func (d *Directory) ByName(name string) (peer.Record, bool) {
 	return s.byID[id], true
 }
 
-// HasSite reports whether any node belongs to the site.
+// HasSite reports whether any node belongs to the site, in any case of letters.
 func (d *Directory) HasSite(site string) bool {
-	return slices.ContainsFunc(d.All(), func(r peer.Record) bool {
-		return !r.Revoked && strings.EqualFold(r.Node.Site, site)
-	})
+	_, all := d.InSite(strings.ToLower(site))
+	return all > 0
 }
 
 // InSite counts the nodes of a site: those that a hub is connected with, and all
@@ -183,15 +192,8 @@ func (d *Directory) InSite(site string) (up, all int) {
 	if s == nil {
 		return 0, 0
 	}
-	for _, r := range s.byID {
-		if r.Revoked || r.Node.Site != site {
-			continue
-		}
-		if all++; r.Up {
-			up++
-		}
-	}
-	return up, all
+	c := s.sites[site]
+	return c.up, c.all
 }
 
 // All returns every record, ordered by name.

@@ -132,3 +132,32 @@ func TestFirstComeFirstServed(t *testing.T) {
 		}
 	}
 }
+
+// TestSitesAreCounted: by a count that is kept, since the name server asks for a
+// site whenever it hears a name that it does not know.
+func TestSitesAreCounted(t *testing.T) {
+	var d Directory
+	a, b, c := record(1, "a", "x"), record(2, "b", "x"), record(3, "c", "y")
+	b.Up = false
+	check := func(what, site string, up, all int) {
+		t.Helper()
+		if u, n := d.InSite(site); u != up || n != all || d.HasSite(site) != (all > 0) {
+			t.Errorf("%s: %d of %d nodes of %s are up; want %d of %d", what, u, n, site, up, all)
+		}
+	}
+	check("empty", "x", 0, 0)
+	d.Apply(true, []peer.Record{a, b, c})
+	check("all there", "x", 1, 2)
+	b.Up, b.Node.Site = true, "y"
+	d.Apply(false, []peer.Record{b})
+	check("b has moved", "x", 1, 1)
+	check("b has moved", "y", 2, 2)
+	c.Revoked = true
+	a.Removed = true
+	d.Apply(false, []peer.Record{a, c})
+	check("a is removed", "x", 0, 0)
+	check("c is revoked", "y", 1, 1)
+	if n := testing.AllocsPerRun(100, func() { d.HasSite("z") }); n != 0 {
+		t.Errorf("asking for a site allocates %v times", n)
+	}
+}
