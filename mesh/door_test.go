@@ -295,3 +295,26 @@ func TestCutOffWhileWaiting(t *testing.T) {
 		t.Errorf("after %d late events %d peers are configured, want none after 2", n, len(m.loop.remotes))
 	}
 }
+
+// TestReplaysLeaveRoom: authentic probes that somebody has caught and sends again
+// cost the loop time, but do not keep handshakes from it.
+func TestReplaysLeaveRoom(t *testing.T) {
+	m := idleMesh(t)
+	a, ka := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	key, _, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.configure(time.Now(), a.ID)
+	ping := appendPing(nil, &key, a.ID.Short(), 1, 1, 0, 0)
+	for range 2 * eventsWaiting {
+		m.probe(ping, &source{via: via{addr: otherAddr}})
+	}
+	if n := len(m.events); n == 0 || n > probesWaiting || m.Stats().Events == 0 {
+		t.Errorf("%d probes wait for the loop, want at most %d; %d were dropped", n, probesWaiting, m.Stats().Events)
+	}
+	if !m.post(func(time.Time) {}) {
+		t.Error("nothing else has room")
+	}
+}

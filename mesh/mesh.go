@@ -166,7 +166,10 @@ type loopState struct {
 
 // eventsWaiting bounds what waits for the loop: a burst of probes from a few
 // hundred peers. More are dropped and counted.
-const eventsWaiting = 1024
+const (
+	eventsWaiting = 1024
+	probesWaiting = eventsWaiting / 2 // of all that waits; then no more probes are taken
+)
 
 // New builds the overlay's device on the socket; Run starts it.
 func New(cfg Config) (*Mesh, error) {

@@ -41,6 +41,10 @@ func (m *Mesh) probe(pkt []byte, from *source) {
 	} else if !m.door.pings.Allow() {
 		return
 	}
+	if len(m.events) >= probesWaiting { // captured ones, sent again and again, must not keep out what is rarer
+		m.dropped.Add(1)
+		return
+	}
 	m.post(func(now time.Time) {
 		r := m.loop.remotes[rec.Node.ID]
 		if r == nil {
