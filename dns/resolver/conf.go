@@ -20,19 +20,36 @@ const (
 // Our edit of a resolv.conf can be undone by looking at it alone. It is a block
 // in front
 //
-//	# meshmpi: begin …
+//	# meshmpi: begin 127.77.0.53 …
 //	nameserver 127.77.0.53
 //	search paris.mesh.internal mesh.internal example.org
-//	# meshmpi: end
+//	# meshmpi: end 127.77.0.53
 //
 // and, before each line of the original that the block replaces, the prefix
-// "#meshmpi: ". All other lines stay as they are.
+// "#meshmpi 127.77.0.53: ". All other lines stay as they are.
+//
+// The server's address tells the edits of several networks' daemons apart: to
+// each the others' are part of the original. The one that came last is in front,
+// and has the one behind it as an upstream; see outer.
 const (
-	beginMark = "# meshmpi: begin"
-	beginLine = beginMark + ` (by meshd while it runs; "meshd restore" takes it away)`
-	endLine   = "# meshmpi: end"
-	prefix    = "#meshmpi: "
+	anyBegin  = "# meshmpi: begin "
+	anyEnd    = "# meshmpi: end"
+	anyPrefix = "#meshmpi"
+	beginText = ` (by meshd while it runs; "meshd restore" takes it away)`
 )
+
+// marks are what an edit is known by.
+type marks struct{ begin, end, prefix string }
+
+func marksOf(server netip.Addr) marks {
+	return marks{anyBegin + server.String() + beginText, anyEnd + " " + server.String(), anyPrefix + " " + server.String() + ": "}
+}
+
+// nameless are the marks of versions before that knew of no other daemon.
+var nameless = marks{anyBegin + beginText[1:], anyEnd, anyPrefix + ": "}
+
+// is reports whether a line is the mark.
+func is(line []byte, mark string) bool { return string(bytes.TrimRight(line, "\r\n")) == mark }
 
 // An edit is what is to be put in front of a resolv.conf.
 type edit struct {
@@ -44,10 +61,11 @@ type edit struct {
 // apply returns the edited form of orig, which holds no edit of ours.
 func (e edit) apply(orig []byte) []byte {
 	var head, body bytes.Buffer
-	fmt.Fprintf(&head, "%s\n", beginLine)
+	own := marksOf(e.server)
+	fmt.Fprintf(&head, "%s\n", own.begin)
 	fmt.Fprintf(&head, "nameserver %s\n", e.server)
 	servers := 1
-	if len(parseServers(orig, netip.Addr{})) == 0 {
+	if len(parseServers(orig)) == 0 {
 		// The resolver's default, which our line would take away.
 		fmt.Fprintf(&head, "nameserver %s\n", implied)
 		servers++
@@ -55,7 +73,7 @@ func (e edit) apply(orig []byte) []byte {
 	fmt.Fprintf(&head, "search %s\n", strings.Join(e.searchList(orig), " "))
 	for line := range bytes.Lines(orig) {
 		keyword, rest := split(line)
-		replaced := marked(line)
+		replaced := marked(line, own) || marked(line, nameless)
 		switch keyword {
 		case "nameserver":
 			addr, ok := parseServer(rest)
@@ -76,19 +94,18 @@ func (e edit) apply(orig []byte) []byte {
 			}
 		}
 		if replaced {
-			body.WriteString(prefix)
+			body.WriteString(own.prefix)
 		}
 		body.Write(line)
 	}
-	fmt.Fprintf(&head, "%s\n", endLine)
+	fmt.Fprintf(&head, "%s\n", own.end)
 	return append(head.Bytes(), body.Bytes()...)
 }
 
 // marked reports whether a line of somebody else's looks like one of ours, and
 // has to be told apart.
-func marked(line []byte) bool {
-	return bytes.HasPrefix(line, []byte(prefix)) || bytes.HasPrefix(line, []byte(beginMark)) ||
-		bytes.HasPrefix(line, []byte(endLine))
+func marked(line []byte, m marks) bool {
+	return bytes.HasPrefix(line, []byte(m.prefix)) || is(line, m.begin) || is(line, m.end)
 }
 
 // searchList is what the edited file searches: our domains, then the
@@ -114,34 +131,98 @@ func (e edit) searchList(orig []byte) []string {
 	return list
 }
 
-// strip undoes apply: it returns the original of an edited file, or data itself
-// and false. What others changed in the edited file stays changed. A block
-// whose end is lost goes as far as its lines are of the kinds we write.
-func strip(data []byte) (orig []byte, edited bool) {
+// strip undoes apply with the server: it returns the original of an edited file,
+// or data itself and false. What others changed in the edited file stays changed.
+// A block whose end is lost goes as far as its lines are of the kinds we write.
+func strip(data []byte, server netip.Addr) (orig []byte, edited bool) {
+	for _, m := range []marks{nameless, marksOf(server)} {
+		var was bool
+		data, was = m.strip(data)
+		edited = edited || was
+	}
+	return data, edited
+}
+
+func (m marks) strip(data []byte) (orig []byte, edited bool) {
 	var out bytes.Buffer
 	inside := false
 	for line := range bytes.Lines(data) {
-		if !edited && bytes.HasPrefix(line, []byte(beginMark)) {
+		if !edited && is(line, m.begin) {
 			edited, inside = true, true
 			continue
 		}
 		if inside {
-			keyword, _ := split(line)
-			if bytes.HasPrefix(line, []byte(endLine)) {
+			if is(line, m.end) {
 				inside = false
 				continue
 			}
-			if keyword == "nameserver" || keyword == "search" || keyword == "options" {
+			if isBlockLine(line) && !bytes.HasPrefix(line, []byte(m.prefix)) {
 				continue
 			}
 			inside = false
 		}
-		out.Write(bytes.TrimPrefix(line, []byte(prefix)))
+		out.Write(bytes.TrimPrefix(line, []byte(m.prefix)))
 	}
 	if !edited {
 		return data, false
 	}
 	return out.Bytes(), true
+}
+
+// isBlockLine reports whether a line is of those that stand in a block, which
+// another daemon's edit may have replaced.
+func isBlockLine(line []byte) bool {
+	keyword, _ := split(bare(line))
+	return keyword == "nameserver" || keyword == "search" || keyword == "options"
+}
+
+// bare returns a line as it was before other daemons replaced it.
+func bare(line []byte) []byte {
+	for {
+		rest, ok := bytes.CutPrefix(line, []byte(anyPrefix))
+		if !ok {
+			return line
+		}
+		if _, line, ok = bytes.Cut(rest, []byte(": ")); !ok {
+			return nil
+		}
+	}
+}
+
+// hostsOwn returns the servers of a resolv.conf but some, with those that other
+// daemons replaced.
+func hostsOwn(data []byte, but ...netip.Addr) []netip.Addr {
+	var all []byte
+	for line := range bytes.Lines(data) {
+		all = append(all, bare(line)...)
+	}
+	return parseServers(all, but...)
+}
+
+// outer returns the servers of other daemons' blocks in front of ours. There are
+// none unless ours is behind nothing but such blocks: then the file is as those
+// daemons want it and serves us, since they have our server for an upstream. We
+// must not have theirs.
+func outer(data []byte, server netip.Addr) (servers []netip.Addr) {
+	own, inside := marksOf(server), false
+	for line := range bytes.Lines(data) {
+		switch {
+		case is(line, own.begin):
+			return servers
+		case bytes.HasPrefix(line, []byte(anyBegin)):
+			inside = true
+		case bytes.HasPrefix(line, []byte(anyEnd)):
+			inside = false
+		case !inside || !isBlockLine(line):
+			return nil
+		}
+		if keyword, rest := split(line); keyword == "nameserver" {
+			if a, ok := parseServer(rest); ok && a != implied {
+				servers = append(servers, a)
+			}
+		}
+	}
+	return nil
 }
 
 // split takes a line apart as glibc does: the keyword stands at its beginning
@@ -164,15 +245,15 @@ func parseServer(rest string) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
-// parseServers returns the servers of a resolv.conf but own, in order.
-func parseServers(data []byte, own netip.Addr) []netip.Addr {
+// parseServers returns the servers of a resolv.conf but some, in order.
+func parseServers(data []byte, but ...netip.Addr) []netip.Addr {
 	var list []netip.Addr
 	for line := range bytes.Lines(data) {
 		keyword, rest := split(line)
 		if keyword != "nameserver" {
 			continue
 		}
-		if addr, ok := parseServer(rest); ok && addr != own && !slices.Contains(list, addr) && len(list) < maxUpstreams {
+		if addr, ok := parseServer(rest); ok && !slices.Contains(but, addr) && !slices.Contains(list, addr) && len(list) < maxUpstreams {
 			list = append(list, addr)
 		}
 	}

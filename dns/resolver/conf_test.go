@@ -3,6 +3,7 @@ package resolver
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,8 +16,10 @@ func testEdit() edit {
 	}
 }
 
+var own = marksOf(netip.MustParseAddr("127.77.0.53"))
+
 func TestApply(t *testing.T) {
-	const begin, end = beginLine + "\nnameserver 127.77.0.53\n", endLine + "\n"
+	begin, end := own.begin+"\nnameserver 127.77.0.53\n", own.end+"\n"
 	const ours = "search paris.mesh.internal mesh.internal"
 	for _, tt := range []struct{ what, orig, want string }{
 		{"empty", "", begin + "nameserver 127.0.0.1\n" + ours + " cluster.org\n" + end},
@@ -25,23 +28,23 @@ func TestApply(t *testing.T) {
 		{"no newline", "nameserver 10.0.0.1",
 			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1"},
 		{"three servers", "nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n",
-			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1\nnameserver 10.0.0.2\n" + prefix + "nameserver 10.0.0.3\n"},
+			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1\nnameserver 10.0.0.2\n" + own.prefix + "nameserver 10.0.0.3\n"},
 		{"our server", "nameserver 127.77.0.53\nnameserver fe80::1%eth0\n",
-			begin + ours + " cluster.org\n" + end + prefix + "nameserver 127.77.0.53\nnameserver fe80::1%eth0\n"},
+			begin + ours + " cluster.org\n" + end + own.prefix + "nameserver 127.77.0.53\nnameserver fe80::1%eth0\n"},
 		{"search", "search a.org B.org\nnameserver 10.0.0.1\n",
-			begin + ours + " a.org B.org\n" + end + prefix + "search a.org B.org\nnameserver 10.0.0.1\n"},
+			begin + ours + " a.org B.org\n" + end + own.prefix + "search a.org B.org\nnameserver 10.0.0.1\n"},
 		{"the last search counts", "search a.org\ndomain b.org\nnameserver 10.0.0.1\n",
-			begin + ours + " b.org\n" + end + prefix + "search a.org\n" + prefix + "domain b.org\nnameserver 10.0.0.1\n"},
+			begin + ours + " b.org\n" + end + own.prefix + "search a.org\n" + own.prefix + "domain b.org\nnameserver 10.0.0.1\n"},
 		{"search nothing", "search .\nnameserver 10.0.0.1\n",
-			begin + ours + "\n" + end + prefix + "search .\nnameserver 10.0.0.1\n"},
+			begin + ours + "\n" + end + own.prefix + "search .\nnameserver 10.0.0.1\n"},
 		{"six domains", "nameserver 10.0.0.1\nsearch a b MESH.internal c d e\n",
-			begin + ours + " a b c d\n" + end + "nameserver 10.0.0.1\n" + prefix + "search a b MESH.internal c d e\n"},
+			begin + ours + " a b c d\n" + end + "nameserver 10.0.0.1\n" + own.prefix + "search a b MESH.internal c d e\n"},
 		{"256 characters", "nameserver 10.0.0.1\nsearch " + strings.Repeat("x", 222) + " y\n",
-			begin + ours + "\n" + end + "nameserver 10.0.0.1\n" + prefix + "search " + strings.Repeat("x", 222) + " y\n"},
+			begin + ours + "\n" + end + "nameserver 10.0.0.1\n" + own.prefix + "search " + strings.Repeat("x", 222) + " y\n"},
 		{"options", "nameserver 10.0.0.1\noptions edns0 trust-ad\n# a comment\nsortlist 10.0.0.0\n",
 			begin + ours + " cluster.org\n" + end + "nameserver 10.0.0.1\noptions edns0 trust-ad\n# a comment\nsortlist 10.0.0.0\n"},
 		{"rotate", "nameserver 10.0.0.1\noptions rotate timeout:1\n",
-			begin + ours + " cluster.org\noptions timeout:1\n" + end + "nameserver 10.0.0.1\n" + prefix + "options rotate timeout:1\n"},
+			begin + ours + " cluster.org\noptions timeout:1\n" + end + "nameserver 10.0.0.1\n" + own.prefix + "options rotate timeout:1\n"},
 		{"no keyword", " nameserver 10.0.0.1\n;nameserver 10.0.0.2\nnameserver nobody\n",
 			begin + "nameserver 127.0.0.1\n" + ours + " cluster.org\n" + end + " nameserver 10.0.0.1\n;nameserver 10.0.0.2\nnameserver nobody\n"},
 	} {
@@ -49,7 +52,7 @@ func TestApply(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s:\n got %q\nwant %q", tt.what, got, tt.want)
 		}
-		if back, edited := strip([]byte(got)); !edited || string(back) != tt.orig {
+		if back, edited := strip([]byte(got), testEdit().server); !edited || string(back) != tt.orig {
 			t.Errorf("%s: strip gives %q, %v, want %q", tt.what, back, edited, tt.orig)
 		}
 	}
@@ -62,10 +65,10 @@ func TestStripChanged(t *testing.T) {
 		{"appended", edited + "options edns0\n", "search a.org\nnameserver 10.0.0.1\noptions edns0\n"},
 		{"put before", "# hello\n" + edited, "# hello\nsearch a.org\nnameserver 10.0.0.1\n"},
 		{"server changed", strings.Replace(edited, "10.0.0.1", "10.0.0.9", 1), "search a.org\nnameserver 10.0.0.9\n"},
-		{"end lost", strings.Replace(edited, endLine+"\n", "", 1), "search a.org\nnameserver 10.0.0.1\n"},
+		{"end lost", strings.Replace(edited, own.end+"\n", "", 1), "search a.org\nnameserver 10.0.0.1\n"},
 		{"twice", string(testEdit().apply([]byte(edited))), edited},
 	} {
-		if got, ok := strip([]byte(tt.data)); !ok || string(got) != tt.want {
+		if got, ok := strip([]byte(tt.data), testEdit().server); !ok || string(got) != tt.want {
 			t.Errorf("%s: got %q, %v, want %q", tt.what, got, ok, tt.want)
 		}
 	}
@@ -75,21 +78,33 @@ func TestStripChanged(t *testing.T) {
 // our server first, and stays within what the C library reads.
 func FuzzConf(f *testing.F) {
 	for _, seed := range []string{
-		"", "nameserver 10.0.0.1\n", "search a b c d e f g\r\nnameserver ::1", "options rotate\n" + prefix + "x\n",
-		endLine + "\n", "domain\nnameserver 1.1.1.1#53\n", string(testEdit().apply(nil)),
+		"", "nameserver 10.0.0.1\n", "search a b c d e f g\r\nnameserver ::1", "options rotate\n" + own.prefix + "x\n",
+		own.end + "\n", "domain\nnameserver 1.1.1.1#53\n", string(testEdit().apply(nil)),
 	} {
 		f.Add([]byte(seed))
 	}
+	other := testEdit()
+	other.server = netip.MustParseAddr("127.77.0.54")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		orig, _ := strip(data)
-		if _, again := strip(orig); again {
+		orig, _ := strip(data, testEdit().server)
+		if _, again := strip(orig, testEdit().server); again {
 			return // an edit within an edit, which we never make
 		}
 		out := testEdit().apply(orig)
-		if back, ok := strip(out); !ok || !bytes.Equal(back, orig) {
+		if back, ok := strip(out, testEdit().server); !ok || !bytes.Equal(back, orig) {
 			t.Fatalf("%q became %q and then %q", orig, out, back)
 		}
-		servers := parseServers(out, netip.Addr{})
+		if _, theirs := strip(orig, other.server); !theirs { // another network's edit over ours, and ours gone
+			both := other.apply(out)
+			if got := outer(both, testEdit().server); !slices.Equal(got, []netip.Addr{other.server}) {
+				t.Fatalf("%q: in front of us are %v", both, got)
+			}
+			left, ok := strip(both, testEdit().server)
+			if _, still := strip(left, other.server); !ok || !still {
+				t.Fatalf("%q: undoing ours, %v, takes theirs along, %v: %q", both, ok, still, left)
+			}
+		}
+		servers := parseServers(out)
 		if len(servers) == 0 || servers[0] != testEdit().server || len(servers) > maxServers {
 			t.Fatalf("%q: servers %v", out, servers)
 		}

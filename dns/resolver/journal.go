@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -30,13 +31,14 @@ type journal struct {
 
 // A fileEntry is one edited file.
 type fileEntry struct {
-	Root     string   `json:"root"`           // what stands for / in Path and absolute links
-	Path     string   `json:"path"`           // as programs open it
-	Target   string   `json:"target"`         // the file behind its symbolic links
-	Existed  bool     `json:"existed"`        // whether Target was there
-	Original []byte   `json:"original"`       // Target's content, without any edit of ours
-	Written  []byte   `json:"written"`        // what we put there
-	Made     []string `json:"made,omitempty"` // directories made for Target, outermost first
+	Root     string     `json:"root"`           // what stands for / in Path and absolute links
+	Path     string     `json:"path"`           // as programs open it
+	Target   string     `json:"target"`         // the file behind its symbolic links
+	Server   netip.Addr `json:"server"`         // ours, which the edit is marked with; before there were such marks: invalid
+	Existed  bool       `json:"existed"`        // whether Target was there
+	Original []byte     `json:"original"`       // Target's content, without any edit of ours
+	Written  []byte     `json:"written"`        // what we put there, or found with our edit in it
+	Made     []string   `json:"made,omitempty"` // directories made for Target, outermost first
 }
 
 // decodeJournal reads a journal. A journal is root's own file, but it may come

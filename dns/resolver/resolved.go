@@ -54,7 +54,7 @@ func resolvedRuns(ctx context.Context, root string, ctl control) bool {
 
 // stub reports whether a resolv.conf sends questions to systemd-resolved.
 func stub(conf []byte) bool {
-	return slices.ContainsFunc(parseServers(conf, netip.Addr{}), func(a netip.Addr) bool {
+	return slices.ContainsFunc(parseServers(conf), func(a netip.Addr) bool {
 		return a == netip.AddrFrom4([4]byte{127, 0, 0, 53}) || a == netip.AddrFrom4([4]byte{127, 0, 0, 54})
 	})
 }

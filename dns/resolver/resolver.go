@@ -156,7 +156,7 @@ func (r *Resolver) begin() error {
 	if err != nil {
 		return err
 	}
-	orig, _ := strip(data)
+	orig, _ := strip(data, r.cfg.Server)
 	r.learn(orig)
 	toStub := stub(orig)
 	if r.cfg.Link != "" && r.env.runs() && (toStub || nssResolve(r.cfg.Root)) {
@@ -196,7 +196,7 @@ func (r *Resolver) put(target string, orig []byte, exists bool) error {
 	}
 	next := r.journal
 	next.File = &fileEntry{
-		Root: r.cfg.Root, Path: r.path(), Target: target, Existed: exists,
+		Root: r.cfg.Root, Path: r.path(), Target: target, Server: r.cfg.Server, Existed: exists,
 		Original: orig, Written: r.edit.apply(orig), Made: missingDirs(target),
 	}
 	if old := r.journal.File; old != nil && old.Target == target && len(next.File.Made) == 0 {
@@ -214,9 +214,9 @@ func (r *Resolver) put(target string, orig []byte, exists bool) error {
 	return write(target, next.File.Written)
 }
 
-// learn takes the upstreams from orig, a resolv.conf without our edit.
-func (r *Resolver) learn(orig []byte) {
-	servers := parseServers(orig, r.cfg.Server)
+// learn takes the upstreams, but some, from orig, a resolv.conf without our edit.
+func (r *Resolver) learn(orig []byte, but ...netip.Addr) {
+	servers := hostsOwn(orig, append(but, r.cfg.Server)...)
 	if len(servers) == 0 {
 		servers = []netip.Addr{implied}
 	}

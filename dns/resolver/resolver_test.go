@@ -190,7 +190,7 @@ func TestInstallAndClose(t *testing.T) {
 				kind.make(h)
 				before, content := h.tree(), h.read(kind.target)
 				r := h.install()
-				if got := h.read(kind.target); !strings.HasPrefix(got, beginLine+"\nnameserver 127.77.0.53\n") {
+				if got := h.read(kind.target); !strings.HasPrefix(got, own.begin+"\nnameserver 127.77.0.53\n") {
 					t.Errorf("installed %q", got)
 				}
 				want := []string{"10.0.0.1:53", "10.0.0.2:53"}

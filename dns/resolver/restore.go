@@ -69,7 +69,7 @@ func (e *fileEntry) heal() (changed []string, err error) {
 		if !ok {
 			continue
 		}
-		orig, edited := strip(data)
+		orig, edited := strip(data, e.Server)
 		if path == e.Target && e.torn(data) {
 			orig, edited = e.Original, true
 		}

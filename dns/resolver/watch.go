@@ -81,9 +81,13 @@ func (r *Resolver) look(ctx context.Context) error {
 
 // adopt learns from a foreign content and edits it, if programs read it.
 func (r *Resolver) adopt(target string, data []byte, exists bool, now time.Time) error {
-	orig, edited := strip(data)
-	r.learn(orig)
+	orig, edited := strip(data, r.cfg.Server)
+	others := outer(data, r.cfg.Server)
+	r.learn(orig, others...)
 	old := r.journal.File
+	if old != nil && target == old.Target && len(others) > 0 {
+		return r.stand(orig, data)
+	}
 	switch {
 	case r.journal.Link != "" && stub(orig): // systemd-resolved answers programs
 		return r.leaveFile()
@@ -120,6 +124,21 @@ func (r *Resolver) adopt(target string, data []byte, exists bool, now time.Time)
 	}
 	r.cfg.Log.Info("resolver learned from a change", "file", target, "upstreams", r.upstreams)
 	w.target = ""
+	return nil
+}
+
+// stand leaves a file alone in which another network's daemon has put its edit
+// before ours.
+func (r *Resolver) stand(orig, data []byte) error {
+	next, file := r.journal, *r.journal.File
+	file.Original, file.Written = orig, data
+	next.File = &file
+	if err := saveJournal(r.cfg.StateDir, next); err != nil {
+		return err
+	}
+	r.journal = next
+	r.cfg.Log.Info("resolver shared with another network's meshd", "file", file.Target, "upstreams", r.upstreams)
+	r.watch.target = ""
 	return nil
 }
 

@@ -2,9 +2,11 @@ package resolver
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +35,7 @@ func looks(n int) {
 }
 
 func edited(h *host) bool {
-	return strings.HasPrefix(h.read("etc/resolv.conf"), beginLine)
+	return strings.HasPrefix(h.read("etc/resolv.conf"), own.begin)
 }
 
 func TestWatchLearns(t *testing.T) {
@@ -192,4 +194,94 @@ func TestWatchResolved(t *testing.T) {
 			t.Errorf("put back %q", got)
 		}
 	})
+}
+
+// TestTwoNetworks: the daemons of two networks on one host leave each other's edit
+// alone, whoever comes and goes first; the one in front asks the one behind, never
+// the other way round.
+func TestTwoNetworks(t *testing.T) {
+	const a, b = "127.77.0.53:53", "127.77.0.54:53"
+	for _, tt := range []struct {
+		what  string
+		first bool // the first to come is the first to go
+	}{{"first in, first out", true}, {"last in, first out", false}} {
+		t.Run(tt.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				one := newHost(t)
+				one.write("etc/resolv.conf", theirs)
+				two := newHost(t)
+				two.root = one.root
+				cfg := two.config()
+				cfg.Server, cfg.Domain = netip.MustParseAddr("127.77.0.54"), "other.internal"
+				run := func(r *Resolver) {
+					ctx, cancel := context.WithCancel(t.Context())
+					var watch sync.WaitGroup
+					watch.Go(func() { _ = r.Watch(ctx) })
+					t.Cleanup(func() { cancel(); watch.Wait() })
+				}
+				begin := func(h *host, cfg Config) *Resolver {
+					t.Helper()
+					r, err := install(cfg, h.env)
+					if err != nil {
+						t.Fatal(err)
+					}
+					run(r)
+					looks(6)
+					return r
+				}
+				wantUps := func(when string, r *Resolver, want ...string) {
+					t.Helper()
+					if got := addrs(r); !slices.Equal(got, want) {
+						t.Errorf("%s: upstreams %v, want %v", when, got, want)
+					}
+				}
+				ra := begin(one, one.config())
+				rb := begin(two, cfg)
+				file := one.read("etc/resolv.conf")
+				if n := strings.Count(file, anyBegin); n != 2 {
+					t.Fatalf("%d edits in\n%s", n, file)
+				}
+				wantUps("both there, first", ra, "10.0.0.1:53", "10.0.0.2:53")
+				wantUps("both there, second", rb, a, "10.0.0.1:53", "10.0.0.2:53")
+				search := parseSearch([]byte(file))
+				for _, d := range []string{"paris.other.internal", "other.internal", "paris.mesh.internal", "mesh.internal"} {
+					if !slices.Contains(search, d) {
+						t.Errorf("%s is not searched: %v", d, search)
+					}
+				}
+				looks(70)
+				if again := one.read("etc/resolv.conf"); again != file {
+					t.Errorf("they fight:\n%s\nbecame\n%s", file, again)
+				}
+				first, second := ra, rb
+				if !tt.first {
+					first, second = rb, ra
+				}
+				if err := first.Close(); err != nil {
+					t.Fatal(err)
+				}
+				looks(6)
+				wantUps("alone", second, "10.0.0.1:53", "10.0.0.2:53")
+				if n := strings.Count(one.read("etc/resolv.conf"), anyBegin); n != 1 {
+					t.Errorf("%d edits are left in\n%s", n, one.read("etc/resolv.conf"))
+				}
+				// It comes back, now in front.
+				again := cfg
+				if tt.first {
+					again = one.config()
+				}
+				r := begin(map[bool]*host{true: one, false: two}[tt.first], again)
+				wantUps("behind", second, "10.0.0.1:53", "10.0.0.2:53")
+				wantUps("in front", r, map[bool]string{true: b, false: a}[tt.first], "10.0.0.1:53", "10.0.0.2:53")
+				for _, r := range []*Resolver{r, second} {
+					if err := r.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got := one.read("etc/resolv.conf"); got != theirs {
+					t.Errorf("they leave\n%s\nwant\n%s", got, theirs)
+				}
+			})
+		})
+	}
 }
