@@ -28,14 +28,15 @@ type links struct {
 	cutOff atomic.Bool // this node has been revoked
 	told   atomic.Bool // a hub has listed the network's nodes
 
-	mu     sync.Mutex
-	relays map[string]*boundRelay // by relay name
-	hubs   map[string]netip.AddrPort
-	ctx    context.Context // of the relays' goroutines
+	mu      sync.Mutex             // guards what follows
+	doubted map[peer.ID]struct{}   // up, although a hub that has just started says otherwise
+	relays  map[string]*boundRelay // by relay name
+	hubs    map[string]netip.AddrPort
+	ctx     context.Context // of the relays' goroutines
 }
 
 func newLinks(d *daemon, sock *mesh.Socket) *links {
-	l := &links{d: d, sock: sock, relays: map[string]*boundRelay{}, hubs: map[string]netip.AddrPort{}}
+	l := &links{d: d, sock: sock, relays: map[string]*boundRelay{}, doubted: map[peer.ID]struct{}{}, hubs: map[string]netip.AddrPort{}}
 	l.client = hub.NewClient(hub.ClientConfig{
 		Network: d.id.network, Self: d.id.self, Keys: d.id.keys, Chain: d.id.Chain,
 		Hubs: d.hubs(), Log: d.log, Cores: runtime.NumCPU(), Advertise: d.id.config.Advertise,
@@ -55,6 +56,16 @@ func (l *links) start(ctx context.Context) {
 }
 
 func (l *links) records(_ string, full bool, recs []peer.Record) {
+	l.keepUp(full, recs, time.Now())
+	l.note(recs)
+	l.apply(full, recs)
+	if full {
+		l.told.Store(true)
+	}
+}
+
+// note tells of nodes that come up, go down, or are new.
+func (l *links) note(recs []peer.Record) {
 	d := l.d
 	for _, r := range recs {
 		old, known := d.dir.ByID(r.Node.ID)
@@ -66,10 +77,51 @@ func (l *links) records(_ string, full bool, recs []peer.Record) {
 			d.events.emit("node", r.Node.Name, map[bool]string{true: "up", false: "down"}[r.Up])
 		}
 	}
-	l.apply(full, recs)
-	if full {
-		l.told.Store(true)
+}
+
+// keepUp leaves nodes up that were until now and are not on a hub's list, if the hub
+// may have started just now, and remembers them for believe. That a node goes down
+// later a hub has seen.
+func (l *links) keepUp(full bool, recs []peer.Record, now time.Time) {
+	young := full && !knowsWhoIsUp(l.hubSessions(), now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range recs {
+		r := &recs[i]
+		old, known := l.d.dir.ByID(r.Node.ID)
+		if r.Up || r.Removed || r.Revoked || !young || !known || !old.Up {
+			delete(l.doubted, r.Node.ID)
+			continue
+		}
+		r.Up = true
+		l.doubted[r.Node.ID] = struct{}{}
 	}
+}
+
+// believe takes those for down that were left up and have not come back to a hub.
+func (l *links) believe(now time.Time) {
+	if !knowsWhoIsUp(l.hubSessions(), now) {
+		return // another session has begun since
+	}
+	if recs := l.missing(); len(recs) > 0 {
+		l.note(recs)
+		l.apply(false, recs)
+	}
+}
+
+// missing returns the records, now down, of those that keepUp remembers, and
+// forgets them.
+func (l *links) missing() (recs []peer.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.doubted {
+		if r, ok := l.d.dir.ByID(id); ok && r.Up {
+			r.Up = false
+			recs = append(recs, r)
+		}
+	}
+	clear(l.doubted)
+	return recs
 }
 
 // apply takes records in and tells whoever looks at them.
@@ -132,10 +184,10 @@ func (l *links) session(addr string, up bool, err error) {
 	l.d.log.Info("hub", "addr", addr, "up", up, "err", err)
 	l.recount() // who counts depends on whether any hub tells who is up
 	if up && l.ctx != nil {
-		l.d.group.Go(func() error { // and on how long it has
+		l.d.group.Go(func() error {
 			select {
 			case <-time.After(gathering):
-				l.recount()
+				l.believe(time.Now())
 			case <-l.ctx.Done():
 			}
 			return nil
@@ -273,8 +325,9 @@ func (r *boundRelay) Path(to peer.ID) peer.Path { return r.Client.Path(to) }
 // hubSessions tells the state of the control sessions.
 func (l *links) hubSessions() []hub.SessionInfo { return l.client.Sessions() }
 
-// gathering is how long a hub that has just started takes to hear from every node:
-// until then it takes those for down that are about to come back.
+// gathering is how long a hub that has just started takes to hear from every node.
+// Until then it takes those for down that are about to come back, and whoever
+// believed it would take the site's link for its own.
 const gathering = 2 * hub.RedialMax
 
 // knowsWhoIsUp reports whether hubs that answer have done so for long enough to be

@@ -14,6 +14,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mesh"
+	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
 	"github.com/meshmpi/meshmpi/relay"
 	"github.com/meshmpi/meshmpi/tun"
@@ -73,6 +74,43 @@ func TestKnowsWhoIsUp(t *testing.T) {
 		if got := knowsWhoIsUp(tc.sessions, now); got != tc.want {
 			t.Errorf("%+v: %v", tc.sessions, got)
 		}
+	}
+}
+
+// TestHubStartsAnew: nodes stay up that a hub which has just started has not heard
+// from yet, until it has had time to; what it says of others counts at once.
+func TestHubStartsAnew(t *testing.T) {
+	d := knowing(other("a2", "alpha", 2), other("a3", "alpha", 3), other("a4", "alpha", 4))
+	l := newLinks(d, nil)
+	down := func(r *peer.Record) { r.Up = false }
+	recs := []peer.Record{other("a2", "alpha", 2, down), other("a3", "alpha", 3, down), other("a4", "alpha", 4, down), other("a5", "alpha", 5, down)}
+	say := func(full bool, recs ...peer.Record) {
+		l.keepUp(full, recs, time.Now())
+		d.dir.Apply(full, recs)
+	}
+	up := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, r := range d.dir.All() {
+			if r.Up {
+				got = append(got, r.Node.Name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q are up, want %q", when, got, want)
+		}
+	}
+	say(true, recs...)
+	up("a new hub's list", "a2", "a3", "a4")
+	say(false, other("a2", "alpha", 2))
+	say(false, other("a4", "alpha", 4, down))
+	up("a2 has come back and a4 has gone", "a2", "a3")
+	for _, r := range l.missing() {
+		d.dir.Apply(false, []peer.Record{r})
+	}
+	up("all had time to", "a2")
+	if l.missing() != nil {
+		t.Error("they are missed twice")
 	}
 }
 

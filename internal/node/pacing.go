@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper"
@@ -303,10 +302,10 @@ func (p *pacing) deepen(was *headroom, whole int64, lends bool, set func(shaper.
 }
 
 // sharers counts the nodes that share this site's links: those that are up, or all
-// while no hub knows which are.
+// while no hub tells which are.
 func (d *daemon) sharers() int {
 	up, all := d.siteNodes(d.id.self.Site)
-	if d.links != nil && knowsWhoIsUp(d.links.hubSessions(), time.Now()) {
+	if d.links != nil && d.links.connected() {
 		return up
 	}
 	return all
