@@ -23,6 +23,7 @@ import (
 	gicmp "gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	gtcp "gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	gudp "gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
 )
 
 const (
@@ -267,14 +268,25 @@ func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-// ListenUDP opens a UDP socket at an address of the stack.
+// ListenUDP opens a UDP socket at an address of the stack. Its datagrams may be
+// fragmented on their way, as with most sockets of a kernel.
 func (s *Stack) ListenUDP(at netip.AddrPort) (net.PacketConn, error) {
-	local := full(at)
-	c, err := gonet.DialUDP(s.stack, &local, nil, protocolOf(at.Addr()))
+	var wq waiter.Queue
+	ep, err := s.stack.NewEndpoint(gudp.ProtocolNumber, protocolOf(at.Addr()), &wq)
 	if err != nil {
-		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, err)
+		return nil, fmt.Errorf("tun: listen on udp %v: %s", at, err)
 	}
-	return c, nil
+	// By default gVisor forbids it, and then gives all datagrams, and the fragments of
+	// those that it cuts itself, the identification 0.
+	err = ep.SetSockOptInt(tcpip.MTUDiscoverOption, int(tcpip.PMTUDiscoveryDont))
+	if err == nil {
+		err = ep.Bind(full(at))
+	}
+	if err != nil {
+		ep.Close()
+		return nil, fmt.Errorf("tun: listen on udp %v: %s", at, err)
+	}
+	return gonet.NewUDPConn(&wq, ep), nil
 }
 
 func full(a netip.AddrPort) tcpip.FullAddress {
