@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -57,6 +58,7 @@ type Stack struct {
 	events chan wgtun.Event
 	small  sync.Map        // netip.Addr → int: peers whose path carries less than mtu
 	anyLow atomic.Bool     // small was ever used
+	cut    fragments       // that Read has still to hand over; its caller owns them
 	shut   shut            // windows that are
 	ctx    context.Context // ends at Close, and Read with it
 	cancel context.CancelFunc
@@ -83,7 +85,7 @@ func NewStack(addrs []netip.Addr, mtu int) (*Stack, error) {
 	}
 	s := &Stack{
 		mtu: mtu, addrs: addrs, link: channel.New(stackQueue, uint32(mtu), ""),
-		events: make(chan wgtun.Event, 1),
+		events: make(chan wgtun.Event, 1), cut: fragments{id: rand.Uint32()},
 		stack: stack.New(stack.Options{
 			NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 			TransportProtocols: []stack.TransportProtocolFactory{gtcp.NewProtocol, gudp.NewProtocol, gicmp.NewProtocol4, gicmp.NewProtocol6},
@@ -150,9 +152,10 @@ func (s *Stack) MTU() (int, error) { return s.mtu, nil }
 // BatchSize implements tun.Device.
 func (s *Stack) BatchSize() int { return stackBatch }
 
-// Read implements tun.Device: what the stack sends, into the overlay.
+// Read implements tun.Device: what the stack sends, into the overlay. One goroutine
+// calls it.
 func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	n := 0
+	n := s.cut.fill(bufs, sizes, offset, 0)
 	for n == 0 {
 		pkt := s.link.ReadContext(s.turn.Load().ctx)
 		if pkt == nil && s.ctx.Err() != nil {
@@ -171,10 +174,12 @@ func (s *Stack) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 			out := bufs[n][offset:][:size]
 			s.shut.sent(out)
 			if s.tooBig(out) {
-				continue
+				n = s.cut.fill(bufs, sizes, offset, n)
+			} else {
+				sizes[n] = size
+				n++
 			}
-			sizes[n] = size
-			if n++; n == len(bufs) {
+			if n == len(bufs) {
 				break
 			}
 		}

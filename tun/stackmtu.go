@@ -9,49 +9,59 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
+// leastMTU is the smallest MTU that a peer may have, in bytes (RFC 791 §3.2). IPv6 asks
+// for 1280 of a link, or for fragments beneath it (RFC 8200 §5); paths may carry less,
+// and fragments they have.
+const leastMTU = header.IPv4MinimumMTU
+
 // SetPeerMTU says that packets to these addresses may be at most mtu bytes; 0, or
-// not less than the stack's own, takes that back. TCP learns of it as it would in
-// any network: the first packet that is too long is answered by an ICMP message
-// (RFC 1191, RFC 8201).
+// not less than the stack's own, takes that back. Longer ones leave in fragments, and
+// TCP learns of it as it would in any network, by an ICMP message (RFC 1191, RFC 8201).
 func (s *Stack) SetPeerMTU(addrs []netip.Addr, mtu int) error {
+	if mtu != 0 && mtu < leastMTU {
+		return fmt.Errorf("tun: an MTU of %d bytes is less than IP's least, %d", mtu, leastMTU)
+	}
 	for _, a := range addrs {
-		least := header.IPv4MinimumMTU
-		if a.Is6() {
-			least = header.IPv6MinimumMTU
-		}
-		switch {
-		case mtu == 0 || mtu >= s.mtu:
+		if mtu == 0 || mtu >= s.mtu {
 			s.small.Delete(a)
-		case mtu < least:
-			return fmt.Errorf("tun: an MTU of %d bytes to %v; at least %d is allowed", mtu, a, least)
-		default:
-			s.small.Store(a, mtu)
-			s.anyLow.Store(true)
+			continue
 		}
+		s.small.Store(a, mtu)
+		s.anyLow.Store(true)
 	}
 	return nil
 }
 
-// tooBig reports whether a packet of ours is longer than its way carries, and
-// then has told the stack so.
+// tooBig reports whether a packet of ours is longer than its way carries, and then
+// has left fragments of it in s.cut.
+//
+// TCP is told so besides, and sends smaller segments from then on. What is too long
+// goes in fragments nevertheless, even if it says that it must not: gVisor, when told,
+// counts one segment as lost, and where all that were under way are it waits for its
+// timer, again and again, for seconds. In IPv6 it heeds nothing less than 1280 bytes
+// and goes on with fragments. A smaller MSS in the handshakes would spare it those, but
+// connections that are there when a path shrinks need them anyhow. The peer does the
+// same with what it sends, or is a kernel, whose TCP heeds any MTU of a route.
 func (s *Stack) tooBig(pkt []byte) bool {
-	if !s.anyLow.Load() || len(pkt) <= header.IPv4MinimumMTU {
+	if !s.anyLow.Load() || len(pkt) <= leastMTU {
 		return false
 	}
 	v6 := pkt[0]>>4 == 6
-	dst := netip.AddrFrom4([4]byte(pkt[16:20]))
+	dst, protocol := netip.AddrFrom4([4]byte(pkt[16:20])), header.IPv4(pkt).Protocol()
 	if v6 {
-		dst = netip.AddrFrom16([16]byte(pkt[24:40]))
+		dst, protocol = netip.AddrFrom16([16]byte(pkt[24:40])), header.IPv6(pkt).NextHeader()
 	}
 	v, ok := s.small.Load(dst)
-	if !ok || len(pkt) <= v.(int) {
+	if !ok || len(pkt) <= v.(int) || !s.cut.set(pkt, v.(int)) {
 		return false
 	}
-	reply := fragmentationNeeded
-	if v6 {
-		reply = packetTooBig
+	if mtu := v.(int); protocol == uint8(header.TCPProtocolNumber) && (!v6 || mtu >= header.IPv6MinimumMTU) {
+		reply := fragmentationNeeded
+		if v6 {
+			reply = packetTooBig
+		}
+		_, _ = s.Write([][]byte{reply(pkt, mtu)}, 0) // fails only when the stack is closed
 	}
-	_, _ = s.Write([][]byte{reply(pkt, v.(int))}, 0) // fails only when the stack is closed
 	return true
 }
 
