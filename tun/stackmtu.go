@@ -17,19 +17,26 @@ const leastMTU = header.IPv4MinimumMTU
 // SetPeerMTU says that packets to these addresses may be at most mtu bytes; 0, or
 // not less than the stack's own, takes that back. Longer ones leave in fragments, and
 // TCP learns of it as it would in any network, by an ICMP message (RFC 1191, RFC 8201).
+// The error is the first of any of the addresses; the others are set.
 func (s *Stack) SetPeerMTU(addrs []netip.Addr, mtu int) error {
 	if mtu != 0 && mtu < leastMTU {
 		return fmt.Errorf("tun: an MTU of %d bytes is less than IP's least, %d", mtu, leastMTU)
 	}
+	var first error
 	for _, a := range addrs {
-		if mtu == 0 || mtu >= s.mtu {
+		switch {
+		case !a.IsValid():
+			if first == nil {
+				first = fmt.Errorf("tun: an MTU of %d bytes: %v is no address", mtu, a)
+			}
+		case mtu == 0 || mtu >= s.mtu:
 			s.small.Delete(a)
-			continue
+		default:
+			s.small.Store(a, mtu)
+			s.anyLow.Store(true)
 		}
-		s.small.Store(a, mtu)
-		s.anyLow.Store(true)
 	}
-	return nil
+	return first
 }
 
 // tooBig reports whether a packet of ours is longer than its way carries, and then

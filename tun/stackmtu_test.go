@@ -231,6 +231,35 @@ func isFragment(pkt []byte) bool {
 	return header.IPv4(pkt).More() || header.IPv4(pkt).FragmentOffset() != 0
 }
 
+// TestStackSetPeerMTU: an address that is none keeps no other from being set.
+func TestStackSetPeerMTU(t *testing.T) {
+	a, b := twoStacks(t)
+	defer a.Close()
+	b.Close()
+	if err := a.SetPeerMTU([]netip.Addr{b.Addrs()[1], {}, b.Addrs()[0]}, 1000); err == nil {
+		t.Error("no address was taken for one")
+	}
+	for _, addr := range b.Addrs() {
+		if mtu, ok := a.small.Load(addr); !ok || mtu != 1000 {
+			t.Errorf("%v has an MTU of %v", addr, mtu)
+		}
+	}
+	for _, mtu := range []int{-1, leastMTU - 1} {
+		if err := a.SetPeerMTU(b.Addrs(), mtu); err == nil {
+			t.Errorf("an MTU of %d was taken", mtu)
+		}
+	}
+	for _, mtu := range []int{0, 1400} {
+		if err := errors.Join(a.SetPeerMTU(b.Addrs(), 1000), a.SetPeerMTU(b.Addrs(), mtu)); err != nil {
+			t.Error(err)
+		}
+		a.small.Range(func(addr, small any) bool {
+			t.Errorf("after %d: %v has an MTU of %v", mtu, addr, small)
+			return true
+		})
+	}
+}
+
 // lossy is a device that what is longer than mtu does not reach.
 type lossy struct {
 	wgtun.Device
