@@ -180,12 +180,7 @@ func TestNetworkChanges(t *testing.T) {
 		do    func() error
 		limit time.Duration
 	}{
-		{"another address", shell(`
-			gw=$(ip -4 route show default | sed 's/.*via \([^ ]*\).*/\1/')
-			old=$(ip -4 -o addr show dev eth0 | sed 's/.*inet \([^ ]*\).*/\1/')
-			ip addr del "$old" dev eth0
-			ip addr add "${old%.*}.222/${old#*/}" dev eth0
-			ip route replace default via "$gw"`), 5 * time.Second},
+		{"another address", shell(newAddress(222)), 5 * time.Second},
 		{"a NAT that forgets", func() error { return n.Lab.ResetNAT("alpha") }, 5 * time.Second},
 		{"the link down and up", shell("ip link set mesh0 down; ip link set mesh0 up"), 5 * time.Second},
 	} {
