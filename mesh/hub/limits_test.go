@@ -140,3 +140,13 @@ func TestLongestLimits(t *testing.T) {
 	check(t, writeMessage(io.Discard, m))
 	t.Logf("the fullest set takes %d of %d bytes", len(m.Limits), maxControlFrame)
 }
+
+// TestPatience: the nodes of a small network try soon whether their hub is back,
+// and those of a large one not more often together.
+func TestPatience(t *testing.T) {
+	for nodes, want := range map[int]time.Duration{0: time.Second, 100: time.Second, 3000: 3 * time.Second, maxRecords: RedialMax} {
+		if got := (&link{nodes: nodes}).patience(); got != want {
+			t.Errorf("of %d nodes each waits %v, want %v", nodes, got, want)
+		}
+	}
+}

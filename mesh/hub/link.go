@@ -18,10 +18,13 @@ import (
 
 const (
 	redialFirst = 200 * time.Millisecond // doubles
-	// RedialMax is the longest pause, on average, between attempts to reach a hub.
-	RedialMax  = 5 * time.Second
-	leaveTime  = time.Second
-	renewCheck = time.Minute
+	// RedialMax is the longest pause, on average, between attempts to reach a hub. It
+	// is shorter in a network of fewer nodes, which together do not try more often.
+	RedialMax   = 5 * time.Second
+	redialEach  = time.Millisecond
+	redialSmall = time.Second
+	leaveTime   = time.Second
+	renewCheck  = time.Minute
 	// How fast a hub may talk, in messages and records: a record costs two
 	// signatures to verify, about 0.2 ms. Beyond it TCP holds the hub back.
 	hearPerSec = rate.Limit(1000)
@@ -45,6 +48,7 @@ type link struct {
 	state  SessionInfo
 	out    chan message // the session's signals; nil while down
 	pinged time.Time    // when the last ping went out
+	nodes  int          // that the hub has told of
 }
 
 func newLink(c *Client, addr string) *link {
@@ -126,12 +130,19 @@ func (l *link) run(ctx context.Context) {
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
-			pause = min(2*pause, RedialMax)
+			pause = min(2*pause, l.patience())
 		case <-l.look:
 			pause = redialFirst
 		case <-ctx.Done():
 		}
 	}
+}
+
+// patience is the longest pause between attempts.
+func (l *link) patience() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return min(max(time.Duration(l.nodes)*redialEach, redialSmall), RedialMax)
 }
 
 // session dials and serves one session, and says why it ended. A certificate
@@ -387,6 +398,9 @@ func (e *ear) records(m message) error {
 	if m.More {
 		return nil
 	}
+	e.l.mu.Lock()
+	e.l.nodes = len(e.told)
+	e.l.mu.Unlock()
 	recs, full := e.recs, e.full
 	e.recs, e.heard, e.full = nil, 0, false
 	e.l.c.cfg.Events.Records(e.l.addr, full, recs)
