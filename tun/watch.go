@@ -14,6 +14,9 @@ const (
 	// settle is how long addresses and routes must be quiet before a change counts
 	// as over: a DHCP client makes several.
 	settle = 300 * time.Millisecond
+	// apart is the least between two changes that are told: what is told costs
+	// every path a probe, and a host that runs containers changes all the time.
+	apart = 2 * time.Second
 	// repairEvery is how often the host is looked at for what no event tells of,
 	// the firewall above all.
 	repairEvery = 30 * time.Second
@@ -44,7 +47,7 @@ func (h *Host) Watch(ctx context.Context, changed func()) error {
 func Watch(ctx context.Context, changed func()) error { return watch(ctx, 0, changed, func() {}) }
 
 // watch tells changes of link own from those of all others.
-func watch(ctx context.Context, own int, others, mend func()) error {
+func watch(ctx context.Context, own int, changed, mend func()) error {
 	s, err := subscribe()
 	if err != nil {
 		return err
@@ -55,6 +58,8 @@ func watch(ctx context.Context, own int, others, mend func()) error {
 	defer quietOwn.Stop()
 	look := time.NewTicker(repairEvery)
 	defer look.Stop()
+	var told time.Time
+	others := func() { quietOthers.Reset(max(settle, time.Until(told.Add(apart)))) }
 	for {
 		ok := true
 		select {
@@ -66,7 +71,7 @@ func watch(ctx context.Context, own int, others, mend func()) error {
 			case a.LinkIndex == own:
 				quietOwn.Reset(settle)
 			case !a.LinkAddress.IP.IsLinkLocalUnicast():
-				quietOthers.Reset(settle)
+				others()
 			}
 		case r, open := <-s.routes:
 			switch ok = open; {
@@ -76,14 +81,14 @@ func watch(ctx context.Context, own int, others, mend func()) error {
 					quietOwn.Reset(settle)
 				}
 			case isDefault(r.Route):
-				quietOthers.Reset(settle)
+				others()
 			}
 		case l, open := <-s.links:
 			if ok = open; ok && own != 0 && int(l.Index) == own {
 				quietOwn.Reset(settle)
 			}
-		case <-quietOthers.C:
-			others()
+		case told = <-quietOthers.C:
+			changed()
 		case <-quietOwn.C:
 			mend()
 		case <-look.C:

@@ -8,6 +8,28 @@ import (
 	"time"
 )
 
+// TestWatchIsCalm: a host that changes all the time has that told now and then.
+func TestWatchIsCalm(t *testing.T) {
+	isolate(t)
+	lan(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	cmd := exec.Command("sh", "-c", "for i in 1 2 3 4 5 6; do sleep 0.5; ip addr add 198.51.100.$i/32 dev lan0; done")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	if err := Watch(ctx, func() { told++ }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Watch ended with %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if told < 2 || told > 3 {
+		t.Errorf("six changes within three seconds were told %d times, want 2 or 3", told)
+	}
+}
+
 // TestWatch: changes of the host's own addresses and default route are told,
 // once each, those of the overlay's link are not.
 func TestWatch(t *testing.T) {
