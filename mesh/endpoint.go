@@ -20,7 +20,8 @@ type Endpoint struct {
 	id   peer.ID
 	ip   netip.Addr // the peer's virtual IPv6 address: unique and stable
 	path atomic.Pointer[peer.Path]
-	flow peer.Flow // paces what is sent; nil: nothing does
+	dark atomic.Bool // no path has answered lately
+	flow peer.Flow   // paces what is sent; nil: nothing does
 
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64

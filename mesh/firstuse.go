@@ -27,6 +27,7 @@ type firstUse struct {
 	mtu     atomic.Int64 // of the TUN: to ask it is a system call
 
 	refused map[netip.Addr]time.Time // asked for in vain, and when; Read's own
+	reply   []byte                   // room for one message; Read's own
 
 	mu      sync.RWMutex // held for reading while the loop is asked
 	stopped bool
@@ -148,6 +149,9 @@ func (f *firstUse) pass(bufs [][]byte, sizes []int, offset int) {
 				f.ask(time.Now(), dst)
 				known = *f.known.Load()
 				ep = known[dst]
+			}
+			if ep != nil && f.m.cfg.Kernel && ep.dark.Load() {
+				f.outage(bufs[i:run], sizes[i:run], offset)
 			}
 			if ep != nil && ep.flow != nil {
 				ep.flow.Admit(bufs[i:run], sizes[i:run], offset)

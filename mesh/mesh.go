@@ -94,6 +94,7 @@ type Config struct {
 	Remember    func([]Recent)                                        // called by the loop when it changed; must not block
 	PathChanged func(n peer.Node, i peer.PathInfo)                    // called by the loop; must not block; may be nil
 	Pacer       peer.Pacer                                            // of what goes to other sites; nil: nothing is paced
+	Kernel      bool                                                  // the TUN leads to a kernel's TCP, which is told of outages
 	Log         *slog.Logger                                          // nil: discard
 }
 

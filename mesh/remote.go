@@ -205,6 +205,7 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 		m.dropSources(r)
 	}
 	c := r.paths.current
+	r.ep.dark.Store(c == nil || c.state != up)
 	if c == nil {
 		r.ep.use(now, nil)
 		return

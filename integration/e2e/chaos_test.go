@@ -21,7 +21,8 @@ const (
 )
 
 // TestChaos has things happen to a network, one after the other, and sees to it that
-// after each everybody reaches everybody again. $CHAOS_SEED repeats a run's choices.
+// after each everybody reaches everybody again, and that a job across the sites
+// outlives it all. $CHAOS_SEED repeats a run's choices.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	span := chaosFor
@@ -41,12 +42,13 @@ func TestChaos(t *testing.T) {
 	l := lab.Start(t, lab.TwoSites(lab.PortPreserving))
 	ctx, cancel := context.WithTimeout(t.Context(), span+3*time.Minute)
 	defer cancel()
-	n, err := deploy.Up(ctx, l, deploy.Options{Bin: bin})
+	n, err := deploy.Up(ctx, l, deploy.Options{Bin: bin, InitArgs: []string{"--allow-root-exec"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer wantNoRaces(t, l)
 
+	job := stream(ctx, t, n, int(span.Seconds()))
 	c := chaos{ctx: ctx, n: n, rng: rand.New(rand.NewPCG(seed, 1)), taken: 100}
 	names := make([]string, 0, len(happenings))
 	for name := range happenings {
@@ -68,6 +70,7 @@ func TestChaos(t *testing.T) {
 		worst[name] = max(worst[name], took)
 		pause(ctx, time.Duration(c.rng.IntN(2000))*time.Millisecond)
 	}
+	wantStall(t, job.end(t), 2*chaosLimit)
 	for _, name := range names {
 		if count[name] > 0 {
 			t.Logf("%-30s %3d times, all reached again within %v", name, count[name], worst[name].Round(100*time.Millisecond))

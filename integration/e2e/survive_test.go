@@ -107,6 +107,27 @@ func TestHubDies(t *testing.T) {
 	}
 }
 
+// TestOutage: a job goes on as soon as its sites reach each other again. TCP, left
+// alone, would try 6.3 s after the cut and then after 12.7 (RFC 6298): see mesh/outage.go.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	const cut = 7 * time.Second
+	ctx, n := up(t, lab.TwoSites(lab.PortPreserving), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
+	if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	j := stream(ctx, t, n, 16)
+	pause(ctx, 2*time.Second)
+	if err := n.Lab.Cut("alpha"); err != nil {
+		t.Fatal(err)
+	}
+	pause(ctx, cut)
+	if err := n.Lab.Mend("alpha"); err != nil {
+		t.Fatal(err)
+	}
+	wantStall(t, j.end(t), cut+4*time.Second)
+}
+
 // TestDaemonDies: kill -9 of a meshd under a job, its restart a second later;
 // the job and a TCP stream go on, from either side.
 func TestDaemonDies(t *testing.T) {

@@ -108,7 +108,7 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 	}
 	cfg := mesh.Config{
 		Network: d.id.network, Self: d.id.self, WGKey: d.id.keys.WG, Socket: sock, TUN: d.host.Device(),
-		Directory: d.dir, Finder: finder, Post: d.links.post, Log: d.log,
+		Directory: d.dir, Finder: finder, Post: d.links.post, Kernel: !d.cfg.Userspace, Log: d.log,
 		PathMTU: func(n peer.Node, mtu int) {
 			if err := d.host.SetPeerMTU(n.Addrs(), mtu); err != nil {
 				d.log.Warn("cannot set the route's MTU", "node", n.Name, "err", err)
