@@ -66,6 +66,9 @@ func TestChaos(t *testing.T) {
 		if took > chaosLimit {
 			t.Fatalf("%v after %s, %s: %s took more than %v", time.Since(began).Round(time.Second), name, where, pair, chaosLimit)
 		}
+		if took > chaosLimit/5 {
+			t.Logf("after %v %s, %s: %s took %v", time.Since(began).Round(time.Second), name, where, pair, took.Round(100*time.Millisecond))
+		}
 		count[name]++
 		worst[name] = max(worst[name], took)
 		pause(ctx, time.Duration(c.rng.IntN(2000))*time.Millisecond)
