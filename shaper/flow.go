@@ -63,6 +63,18 @@ func (f *Flow) Admit(bufs [][]byte, sizes []int, offset int) {
 	}
 }
 
+// Pass notes that a packet of n bytes is sealed now without having been admitted: it
+// takes its time on the link like others, but has not waited for its turn.
+func (f *Flow) Pass(n int) {
+	if f.link.open.Load() {
+		return
+	}
+	s := f.link.s
+	s.mu.lock()
+	s.m.release(s.clock.now(), f, counted(n))
+	s.mu.unlock()
+}
+
 // Send sends sealed datagrams, at most as many as the path takes at once: now
 // what the rate allows now, the rest, which is copied, at its time.
 func (f *Flow) Send(pkts [][]byte) {

@@ -57,6 +57,11 @@ const (
 // both come to the same. (Its exact size on the wire is what stage 2 charges.)
 func counted(n int) int { return (n+15)&^15 + sealing + OverheadIPv4 }
 
+// flying is what the link has released and not yet sent, bytes. What was sealed late,
+// after it had been given up as lost, or while there was no limit, leaves the count of
+// released bytes too small: what stage 2 holds is known.
+func (l *Link) flying() int { return max(l.released, l.out.bytes) }
+
 // windowBytes is how much may be released and not yet sent.
 func (m *model) windowBytes(l *Link) int {
 	return max(m.two+m.two/2, m.span(l, l.window))
@@ -94,7 +99,7 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	} else if l.wait.packets > 0 {
 		window = 0
 	}
-	if l.released+size <= window {
+	if l.flying()+size <= window {
 		m.release(now, f, size)
 		if l.wait.packets > 0 && f.wait.empty() && !bareAck(pkt) {
 			l.wait.addFresh(&f.wait, freshBytes) // it goes before others
@@ -211,7 +216,7 @@ func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset 
 		q := l.wait.turn()
 		pkt, came := q.head()
 		size := counted(len(pkt))
-		if m.limit(l) != 0 && l.released > 0 && l.released+size > m.windowBytes(l) {
+		if m.limit(l) != 0 && l.flying() > 0 && l.flying()+size > m.windowBytes(l) {
 			break
 		}
 		f := q.flow
@@ -266,7 +271,7 @@ func (s *stage) turn() *fifo {
 // ready reports whether the reader should come: half the window is free, so
 // that it comes for many packets at a time.
 func (m *model) ready(l *Link) bool {
-	return l.wait.packets > 0 && (m.limit(l) == 0 || l.released <= m.windowBytes(l)/2)
+	return l.wait.packets > 0 && (m.limit(l) == 0 || l.flying() <= m.windowBytes(l)/2)
 }
 
 // kick reports whether the reader is to be told that it should come.

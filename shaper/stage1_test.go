@@ -515,3 +515,35 @@ func TestOpen(t *testing.T) {
 	}
 	checkOrder(t, p.world)
 }
+
+// TestStage2StaysShort: whatever passes beside stage 1 or is counted wrong, what waits
+// behind it for its time is no more than it shall be, however long the link is full.
+func TestStage2StaysShort(t *testing.T) {
+	for _, counts := range []bool{true, false} {
+		p := newPipe(t, 20e6, 1)
+		p.delay = 300 * us
+		f := p.flows[0]
+		seq, next, worst := uint64(0), p.now, 0
+		p.offers = func() {
+			for f.wait.packets < 40 {
+				seq++
+				p.admit(0, seq, 1420, true)
+			}
+			for p.now >= next { // a notice
+				next += 5 * ms
+				if counts {
+					p.m.release(p.now, f, counted(60))
+				}
+				p.send(f, sealed(seq, 60+4+sealing))
+			}
+			worst = max(worst, f.link.out.bytes)
+		}
+		p.goOn(20000 * ms)
+		if most := 2 * p.m.windowBytes(f.link); worst > most {
+			t.Errorf("notices counted: %v: %d bytes waited in stage 2, want %d at most", counts, worst, most)
+		}
+		if counts && f.link.released < f.link.out.bytes {
+			t.Errorf("%d bytes count as released, %d wait", f.link.released, f.link.out.bytes)
+		}
+	}
+}

@@ -49,6 +49,7 @@ func (f noticesFirst) Admit(bufs [][]byte, sizes []int, offset int) {
 	for i, b := range bufs {
 		if isNotice(b[offset : offset+sizes[i]]) {
 			f.Flow.Admit(bufs[from:i], sizes[from:i], offset)
+			f.Pass(sizes[i])
 			from = i + 1
 		}
 	}
