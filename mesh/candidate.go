@@ -50,6 +50,7 @@ type candidate struct {
 	reply bool          // not free, and an initiation came from there: it may get one response
 	rx    func() uint64 // datagrams received from there
 	state state
+	rose  bool // it has just come up
 	rtt   rttEstimate
 	loss  float64
 

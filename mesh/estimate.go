@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// rttEstimate smooths round-trip times as RFC 6298 §2 does.
+// rttEstimate smooths round-trip times as RFC 6298 §2 does, but begins anew where they
+// have become far less: what came before had waited for the end of an outage, say.
 type rttEstimate struct{ smoothed, variation time.Duration }
 
 func (e *rttEstimate) sample(rtt time.Duration) {
-	if e.smoothed == 0 {
+	if e.smoothed == 0 || rtt < e.bound()/8 {
 		e.smoothed, e.variation = rtt, rtt/2
 		return
 	}

@@ -9,10 +9,16 @@ import (
 )
 
 // WireGuard sends a handshake message once and waits five seconds for the
-// answer. While paths are still being found that is the likeliest thing to get
-// lost, so the mesh repeats the identical message on every path that may work;
-// the responder drops duplicates, because their timestamps are not newer.
-var helloRepeats = [...]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond}
+// answer. While paths are still being found, or change, that is the likeliest thing to
+// get lost, so the mesh repeats the identical message on every path that may work;
+// the responder drops duplicates, because their timestamps are not newer. An answer
+// is repeated a few times only: nothing tells that it has come.
+var helloRepeats = [...]time.Duration{
+	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+	400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond, 3200 * time.Millisecond,
+}
+
+const answerRepeats = 3
 
 // helloLife is how long a message may still be sent on a path that appears
 // later: until WireGuard makes a new one (RekeyTimeout).
@@ -23,15 +29,14 @@ type hello struct {
 	pkt    []byte
 	sender uint32 // its sender index
 	made   time.Time
-	stage  int // repeats done
-	done   bool
+	stage  int          // repeats done
 	late   bool         // WireGuard got theirs before ours was out: it waits for the first repeat, and is nothing by then if theirs is answered
-	sent   map[via]bool // paths it has gone by since the last repeat
+	sent   map[via]bool // paths it has gone by since the last repeat, or since they came up
 }
 
 // next is when the message is to be repeated; zero when not.
 func (h *hello) next() time.Time {
-	if h.pkt == nil || h.done || h.stage >= len(helloRepeats) {
+	if h.pkt == nil || h.stage >= len(helloRepeats) || h.stage >= answerRepeats && !h.initiates() {
 		return time.Time{}
 	}
 	return h.made.Add(helloRepeats[h.stage])

@@ -95,7 +95,7 @@ func (s *set) pong(now time.Time, txid uint64, asked bool) *candidate {
 		c.misses, c.tries, c.answered = 0, 0, now
 		c.free, c.reply = true, false
 		if c.state != up {
-			c.state = up
+			c.state, c.rose = up, true
 			c.mtu.restart(now)
 		}
 		c.next = now.Add(s.interval(c))
@@ -123,10 +123,14 @@ func (s *set) use(now time.Time, busy bool) {
 	s.busy = busy
 }
 
-// recheck probes everything at once, as after a change of the local network.
+// recheck probes everything at once, as after a change of the local network, and
+// believes sooner that a path is dead.
 func (s *set) recheck(now time.Time) {
 	for _, c := range s.cands {
 		c.next, c.tries = now, 0
+		if c.state == up {
+			c.misses = max(c.misses, maxMisses/2)
+		}
 		c.mtu.verify = now
 	}
 }

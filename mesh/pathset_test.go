@@ -136,6 +136,38 @@ func TestDeadPathIsLeft(t *testing.T) {
 	w.wantCurrent(near)
 }
 
+// TestDeadPathIsLeftAgain: an answer that came late, as all do when an outage ends, does
+// not make the next one last longer; and when this host's network has changed, less is
+// enough.
+func TestDeadPathIsLeftAgain(t *testing.T) {
+	for _, tc := range []struct {
+		rechecks bool
+		within   time.Duration
+	}{{false, 2500 * time.Millisecond}, {true, 900 * time.Millisecond}} {
+		w := newWorld(t)
+		w.add(relayed, peer.KindRelayUDP)
+		w.add(near, peer.KindUDP)
+		w.alive[relayed], w.alive[near] = 20*time.Millisecond, 5*time.Millisecond
+		w.run(10*time.Second, nil)
+		for range 4 {
+			w.alive[near] = 1500 * time.Millisecond
+			w.run(600*time.Millisecond, nil) // what is sent now waits
+			delete(w.alive, near)
+			w.run(900*time.Millisecond, nil)
+			w.alive[near] = 5 * time.Millisecond
+			w.run(2*time.Second, nil)
+		}
+		w.wantCurrent(near)
+		delete(w.alive, near)
+		if tc.rechecks {
+			w.set.recheck(w.now)
+		}
+		if took := w.run(10*time.Second, func() bool { return w.set.current.via == relayed }); took > tc.within {
+			t.Errorf("a dead path was used for %v, want %v; rechecked: %v", took, tc.within, tc.rechecks)
+		}
+	}
+}
+
 // TestCongestionIsNotDeath: while datagrams still arrive, lost probes alone do
 // not condemn a path as fast.
 func TestCongestionIsNotDeath(t *testing.T) {

@@ -102,6 +102,10 @@ func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
 	if p.ask != 0 {
 		m.sendPong(r, c, p.ask, 0)
 	}
+	if c.rose {
+		c.rose = false
+		delete(r.hello.sent, c.via) // what went that way before may have got lost
+	}
 	if c == r.paths.current {
 		r.ep.rtt.Store(int64(c.rtt.smoothed))
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -39,9 +40,10 @@ type ClientConfig struct {
 	Advertise string   // where this node is reachable, or ""
 	Cores     int      // processors to offer
 	Events    Events
-	Dial      dialFunc         // nil: a net.Dialer, with small segments
-	Now       func() time.Time // nil: time.Now
-	Log       *slog.Logger     // nil: discard
+	Dial      dialFunc            // nil: a net.Dialer, with small segments
+	Gone      func(net.Addr) bool // that this host no longer has the address; nil: asks the system
+	Now       func() time.Time    // nil: time.Now
+	Log       *slog.Logger        // nil: discard
 }
 
 // ErrNoHub says that no control session is up.
@@ -72,6 +74,9 @@ type Client struct {
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.Dial == nil {
 		cfg.Dial = dialer()
+	}
+	if cfg.Gone == nil {
+		cfg.Gone = gone
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

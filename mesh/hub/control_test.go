@@ -356,6 +356,26 @@ func TestRecheck(t *testing.T) {
 	v.until("the next session", func() bool { return v.err == nil })
 }
 
+// TestAddressGone: a session from an address that the host no longer has ends as soon as
+// the node is told that its network has changed, and the next begins at once.
+func TestAddressGone(t *testing.T) {
+	w := newWorld(t)
+	var gone atomic.Bool
+	v := w.watch(w.member("a"))
+	v.Client.cfg.Gone = func(net.Addr) bool { return gone.Swap(false) }
+	v.start()
+	v.until("a session", func() bool { return v.ups > 0 })
+	gone.Store(true)
+	began := time.Now()
+	v.Client.Recheck()
+	v.until("the end of the session", func() bool { return v.err != nil })
+	if took := time.Since(began); took > recheckTime/2 {
+		t.Errorf("noticed after %v", took)
+	}
+	oneLine(t, v.err)
+	v.until("the next session", func() bool { return v.err == nil })
+}
+
 // deafConn hears nothing more once it is cut, and says nothing.
 type deafConn struct {
 	net.Conn

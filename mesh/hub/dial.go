@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"net"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,4 +25,18 @@ func dialer() dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return d.DialContext(ctx, network, addr)
 	}
+}
+
+// gone reports whether an address of a connection is one that this host no longer has,
+// as far as can be told.
+func gone(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return false
+	}
+	have, err := net.InterfaceAddrs()
+	return err == nil && !slices.ContainsFunc(have, func(h net.Addr) bool {
+		n, ok := h.(*net.IPNet)
+		return ok && n.IP.Equal(tcp.IP)
+	})
 }

@@ -179,23 +179,29 @@ func (l *link) serve(ctx context.Context, conn *tls.Conn, name string) error {
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	out := make(chan message, maxPosted)
 	var writer sync.WaitGroup
+	var lost error
 	writer.Add(1)
 	go func() { // ends with sctx, or with ctx after the goodbye
 		defer writer.Done()
-		l.write(ctx, sctx, conn, out)
+		lost = l.write(ctx, sctx, conn, out)
 	}()
 	e := ear{l: l, conn: conn, hub: name, out: out, told: map[peer.ID]struct{}{}}
 	err := e.listen(sctx)
 	cancel()
 	writer.Wait()
+	if lost != nil {
+		return lost
+	}
 	return err
 }
 
 // write owns the writing half of conn: it announces the node, sends what is
 // posted, pings, asks for renewals, and says goodbye when ctx ends. It closes
 // conn when it has said goodbye or cannot write, which ends the reader; that may
-// first hear why.
-func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan message) {
+// first hear why. It returns an error when it closes conn because of what the reader
+// cannot know.
+func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan message) error {
+	defer conn.NetConn().Close()
 	cfg := &l.c.cfg
 	stop := context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Now().Add(leaveTime)) })
 	defer stop()
@@ -209,7 +215,7 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 	for err == nil {
 		select {
 		case <-session.Done():
-			return
+			return nil
 		case <-ctx.Done():
 			_ = send(ctx, conn, message{Type: typeLeave}) // the hub notices anyway when it fails
 			err = ctx.Err()
@@ -218,6 +224,9 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 		case <-ping.C:
 			err = l.ping(ctx, conn)
 		case <-l.look:
+			if a := conn.LocalAddr(); l.c.cfg.Gone(a) {
+				return fmt.Errorf("hub: %s knows this host at %v, an address that it no longer has", l.addr, a)
+			}
 			conn.SetReadDeadline(time.Now().Add(recheckTime)) // the reader's, until it hears the pong or anything
 			err = l.ping(ctx, conn)
 		case <-renew.C:
@@ -233,7 +242,7 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 		case <-time.After(leaveTime):
 		}
 	}
-	conn.NetConn().Close()
+	return nil
 }
 
 func (l *link) ping(ctx context.Context, conn *tls.Conn) error {
