@@ -56,7 +56,7 @@ type candidate struct {
 
 	pings    []ping // unanswered
 	misses   int
-	doubtful bool // misses has just come to doubtMisses
+	doubtful bool // misses has just come to doubtMisses, or it is not up and still silent
 	tries    int
 	lastRx   uint64
 	rxMoving bool

@@ -17,7 +17,7 @@ const (
 	pongTimeout  = 400 * time.Millisecond
 	lateFor      = 5 * time.Second // an answer is still taken, so that slow paths are measured
 	maxMisses    = 4
-	doubtMisses  = 2               // then a relay is asked whether it still knows us
+	doubtMisses  = 2               // then relays are asked whether they still know us, and other paths tried
 	maxMissesRx  = 12              // while datagrams still arrive from there: congestion, not death
 	maxSilence   = 6 * time.Second // without an answer, whatever arrives
 	maxTimeout   = 2 * time.Second
@@ -216,10 +216,15 @@ func (s *set) expire(now time.Time, c *candidate) {
 		}
 		c.loss += (1 - c.loss) / 16
 		if c.state != up {
+			c.doubtful = true
 			continue
 		}
-		c.misses++
-		c.doubtful = c.doubtful || c.misses == doubtMisses
+		if c.misses++; c.misses == doubtMisses {
+			c.doubtful = true
+			if c == s.current {
+				s.prepare(now)
+			}
+		}
 		c.next = now
 		limit := maxMisses
 		if c.rxMoving && now.Sub(c.answered) < maxSilence {
@@ -230,6 +235,16 @@ func (s *set) expire(now time.Time, c *candidate) {
 		}
 		if c.misses >= limit {
 			c.state, c.misses, c.tries = down, 0, 0
+		}
+	}
+}
+
+// prepare tries all other paths, so that it is known which of them work if the current
+// one does no longer: what was in its way may be in theirs.
+func (s *set) prepare(now time.Time) {
+	for _, c := range s.cands {
+		if c != s.current {
+			c.next, c.tries = now, 0
 		}
 	}
 }

@@ -135,28 +135,49 @@ func wantKind(t *testing.T, n *testNode, id peer.ID, kind peer.Kind, within time
 	t.Fatalf("%s: no working %v path to the peer within %v: %+v", n.node.Name, kind, within, last)
 }
 
-// TestRelayIsDoubted: a relay through which pings get lost is asked, once, whether
-// it still knows us, well before the path is given up.
+// TestRelayIsDoubted: a relay through which pings get lost is asked whether it still
+// knows us, well before the path is given up, and again while it stays silent; so is
+// every relay when the path in use loses pings.
 func TestRelayIsDoubted(t *testing.T) {
-	m := idleMesh(t)
-	a, _ := newIdentity(t, "a", 2)
-	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
-	got := &taken{}
-	m.AddRelay(stubRelay{relayAddr, got})
-	now := time.Now()
-	m.catchUp(now)
-	r := m.configure(now, a.ID)
-	c := r.paths.find(via{relay: "relay"})
-	m.ponged(now, r, probe{txid: r.paths.pinged(now, c)})
-	asked := time.Duration(0)
-	for passed := time.Duration(0); c.state == up && passed < maxSilence; passed += 50 * time.Millisecond {
-		m.serve(now.Add(passed), r)
-		if got.checked > 0 && asked == 0 {
-			asked = passed
+	for _, direct := range []bool{false, true} {
+		m := idleMesh(t)
+		a, _ := newIdentity(t, "a", 2)
+		m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+		got := &taken{}
+		m.AddRelay(stubRelay{relayAddr, got})
+		now := time.Now()
+		m.catchUp(now)
+		r := m.configure(now, a.ID)
+		relayed := r.paths.find(via{relay: "relay"})
+		c := relayed
+		if direct {
+			c = m.addDirect(now, r, otherAddr, told)
+			m.ponged(now, r, probe{txid: r.paths.pinged(now, relayed)})
 		}
-	}
-	if c.state == up || got.checked != 1 || asked == 0 || asked > 1500*time.Millisecond {
-		t.Errorf("a silent relay was asked %d times, first after %v; the path's state is %d; want once within 1.5 s, and down", got.checked, asked, c.state)
+		m.ponged(now, r, probe{txid: r.paths.pinged(now, c)})
+		if r.paths.current != c {
+			t.Fatal("the path is not in use")
+		}
+		passed, first := time.Duration(0), time.Duration(0)
+		serve := func(until func() bool) {
+			for limit := passed + maxSilence; !until() && passed < limit; passed += 50 * time.Millisecond {
+				m.serve(now.Add(passed), r)
+				if got.checked > 0 && first == 0 {
+					first = passed
+				}
+			}
+		}
+		serve(func() bool { return c.state != up })
+		if c.state == up || got.checked == 0 || first > 1500*time.Millisecond {
+			t.Errorf("direct: %v: the relay was asked %d times, first after %v; the path's state is %d; want within 1.5 s, and down", direct, got.checked, first, c.state)
+		}
+		if direct {
+			continue
+		}
+		before := got.checked
+		if serve(func() bool { return got.checked > before }); got.checked == before {
+			t.Error("a relay that stays silent is not asked again")
+		}
 	}
 }
 

@@ -129,13 +129,17 @@ func (m *Mesh) syncRelays(now time.Time, want map[string]wantedRelay) bool {
 	return changed
 }
 
-// checkRelays has the relays look whether they are still bound through which
-// pings to the peer get lost.
+// checkRelays has relays look whether they are still bound: those through which pings
+// to the peer get lost, and all when the path in use, of whatever kind, loses them. What
+// a NAT has forgotten then is likely to be more than that path.
 func (m *Mesh) checkRelays(r *remote) {
 	for _, c := range r.paths.cands {
-		if c.doubtful {
-			c.doubtful = false
-			if l, ok := m.loop.relays[c.via.relay]; ok {
+		if !c.doubtful {
+			continue
+		}
+		c.doubtful = false
+		for name, l := range m.loop.relays {
+			if c == r.paths.current || c.via.relay == name {
 				l.relay.Check()
 			}
 		}

@@ -17,8 +17,9 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond // doubles until bound
 	retryMax   = 10 * time.Second
-	answerTime = time.Second // for the answer to a keepalive; then another is sent
-	maxLost    = 3           // unanswered binds, then the relay is down
+	answerTime = time.Second            // for the answer to a keepalive; then another is sent
+	checkPause = 500 * time.Millisecond // for which an answer vouches, whoever doubts it
+	maxLost    = 3                      // unanswered binds, then the relay is down
 )
 
 // ClientConfig says how a client runs. Self and Send are required.
@@ -70,6 +71,7 @@ type binding struct {
 	pending  [8]pendingBind // latest binds that are not answered yet, a ring
 	lost     int            // binds since the last answer
 	due      time.Time      // when to bind next
+	heard    time.Time      // when the relay last answered
 	observed netip.AddrPort // zero while not bound
 	rtt      time.Duration
 }
@@ -150,13 +152,14 @@ func (c *Client) Rebind() {
 	c.poke()
 }
 
-// Check makes Run bind soon, unless a bind is on its way: call it when packets
-// through the relay get lost, since a NAT may have forgotten this node, and then
-// the relay drops what comes from the address that it was given instead.
+// Check makes Run bind soon, unless a bind is on its way or was answered just now:
+// call it when packets through the relay get lost, or others do that pass the same NAT,
+// since that may have forgotten this node, and then the relay drops what comes from the
+// address that it was given instead.
 func (c *Client) Check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.b.lost == 0 {
+	if c.b.lost == 0 && c.now().Sub(c.b.heard) >= checkPause {
 		c.b.due = time.Time{}
 		c.poke()
 	}
@@ -278,7 +281,7 @@ func (c *Client) HandleBound(pkt []byte, from netip.AddrPort) {
 	}
 	b.answered(counter)
 	b.measure(now.Sub(at))
-	b.lost = 0
+	b.lost, b.heard = 0, now
 	b.due = now.Add(jitter(KeepAlive))
 	b.observed = observed
 	relay := b.relay
