@@ -20,8 +20,8 @@ type Endpoint struct {
 	id   peer.ID
 	ip   netip.Addr // the peer's virtual IPv6 address: unique and stable
 	path atomic.Pointer[peer.Path]
-	dark atomic.Bool // no path has answered lately
-	flow peer.Flow   // paces what is sent; nil: nothing does
+	fate atomic.Uint32 // of what is sent
+	flow peer.Flow     // paces what is sent; nil: nothing does
 
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64
@@ -29,6 +29,8 @@ type Endpoint struct {
 	rxWire    atomic.Int64  // on the wire, as txWire counts
 	rtt       atomic.Int64  // of the path, ns; 0: not measured
 	noPath    atomic.Uint64 // packets dropped for want of a path
+
+	stuck stuck // TCP's segments whose fate was not fine
 
 	mu   sync.Mutex // guards held
 	held [][]byte   // waiting for a path

@@ -150,8 +150,10 @@ func (f *firstUse) pass(bufs [][]byte, sizes []int, offset int) {
 				known = *f.known.Load()
 				ep = known[dst]
 			}
-			if ep != nil && f.m.cfg.Kernel && ep.dark.Load() {
-				f.outage(bufs[i:run], sizes[i:run], offset)
+			if ep != nil && f.m.cfg.Kernel {
+				if how := fate(ep.fate.Load()); how != fine {
+					f.outage(ep, how, bufs[i:run], sizes[i:run], offset)
+				}
 			}
 			if ep != nil && ep.flow != nil {
 				ep.flow.Admit(bufs[i:run], sizes[i:run], offset)

@@ -70,7 +70,8 @@ func TestUnreachable(t *testing.T) {
 }
 
 // TestOutageIsTold: TCP hears that a peer is unreachable while no path answers, from
-// a mesh that leads to a kernel, and no longer than that.
+// a mesh that leads to a kernel, and no longer than that; of what it sent while that was
+// not clear it hears when a path works again.
 func TestOutageIsTold(t *testing.T) {
 	m := idleMesh(t)
 	tun := m.cfg.TUN.(*pipeTUN)
@@ -79,33 +80,49 @@ func TestOutageIsTold(t *testing.T) {
 	now := time.Now()
 	r := m.configure(now, a.ID)
 	c := m.addDirect(now, r, otherAddr, told)
-	send := func() int {
-		pkt := segment(m.cfg.Self, a, false, 0x18, "data")
-		m.tun.pass([][]byte{pkt}, []int{len(pkt)}, 0)
-		n := len(tun.in)
-		for range n {
+	told := func(want int, when string) {
+		t.Helper()
+		if n := len(tun.in); n != want {
+			t.Errorf("%s TCP was told %d times, want %d", when, n, want)
+		}
+		for range len(tun.in) {
 			<-tun.in
 		}
-		return n
+	}
+	send := func() {
+		pkt := segment(m.cfg.Self, a, false, 0x18, "data")
+		m.tun.pass([][]byte{pkt}, []int{len(pkt)}, 0)
+	}
+	answer := func() { m.ponged(now, r, probe{txid: r.paths.pinged(now, c)}) }
+	silence := func(until func() bool) {
+		for end := now.Add(2 * maxSilence); !until() && now.Before(end); now = now.Add(50 * time.Millisecond) {
+			m.serve(now, r)
+		}
 	}
 	m.serve(now, r)
-	if n := send(); n != 0 {
-		t.Errorf("a stack that is no kernel's was told %d times", n)
-	}
+	send()
+	told(0, "through a stack that is no kernel's")
 	m.cfg.Kernel = true
-	if n := send(); n != reverts {
-		t.Errorf("before a path answers TCP was told %d times, want %d", n, reverts)
-	}
-	m.ponged(now, r, probe{txid: r.paths.pinged(now, c)})
-	if n := send(); n != 0 {
-		t.Errorf("with a path that works TCP was told %d times", n)
-	}
-	for passed := time.Duration(0); c.state == up && passed < 2*maxSilence; passed += 50 * time.Millisecond {
-		m.serve(now.Add(passed), r)
-	}
-	if n := send(); n != reverts {
-		t.Errorf("once the path is dead TCP was told %d times, want %d", n, reverts)
-	}
+	send()
+	told(reverts, "before a path answers")
+	answer()
+	told(reverts, "when one does")
+	send()
+	told(0, "with a path that works")
+	silence(func() bool { return c.misses > 0 })
+	send()
+	m.ponged(now, r, probe{txid: c.pings[len(c.pings)-1].txid})
+	told(0, "after one loss")
+	silence(func() bool { return c.misses > 0 })
+	send()
+	send()
+	silence(func() bool { return c.misses == doubtMisses })
+	told(0, "in doubt")
+	m.ponged(now, r, probe{txid: c.pings[len(c.pings)-1].txid})
+	told(reverts, "when the path answers again")
+	silence(func() bool { return c.state != up })
+	send()
+	told(reverts, "once the path is dead")
 }
 
 // FuzzUnreachable: whatever a packet is, so is the answer whole, and short.

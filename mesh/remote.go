@@ -36,6 +36,7 @@ type remote struct {
 	greeted   stamp // of the peer's latest initiation
 	advertise advertise
 
+	silent     bool          // the path in use was, for longer than a loss or two explain
 	search     *flow         // under way; nil: none
 	offers     *rate.Limiter // of the peer, that begin a search
 	searches   int           // without success since the last change
@@ -205,7 +206,7 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 		m.dropSources(r)
 	}
 	c := r.paths.current
-	r.ep.dark.Store(c == nil || c.state != up)
+	m.judge(r, c, changed)
 	if c == nil {
 		r.ep.use(now, nil)
 		return
