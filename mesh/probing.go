@@ -105,6 +105,7 @@ func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
 	if c.rose {
 		c.rose = false
 		delete(r.hello.sent, c.via) // what went that way before may have got lost
+		m.hurryRelays()
 	}
 	if c == r.paths.current {
 		r.ep.rtt.Store(int64(c.rtt.smoothed))

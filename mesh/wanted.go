@@ -146,6 +146,15 @@ func (m *Mesh) checkRelays(r *remote) {
 	}
 }
 
+// hurryRelays has relays that we are not bound to try at once: others answer again.
+func (m *Mesh) hurryRelays() {
+	for _, l := range m.loop.relays {
+		if !l.relay.Bound() {
+			l.relay.Check()
+		}
+	}
+}
+
 // publishRelays shows the relays to the sockets' readers.
 func (m *Mesh) publishRelays() {
 	byAddr := make(map[netip.AddrPort]Relay, len(m.loop.relays))

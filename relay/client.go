@@ -16,9 +16,9 @@ import (
 // Times of binding, see step.
 const (
 	retryFirst = 100 * time.Millisecond // doubles until bound
-	retryMax   = 10 * time.Second
+	retryMax   = 2 * time.Second
 	answerTime = time.Second            // for the answer to a keepalive; then another is sent
-	checkPause = 500 * time.Millisecond // for which an answer vouches, whoever doubts it
+	checkPause = 500 * time.Millisecond // for which an answer vouches, whoever doubts it, and between binds that are asked for
 	maxLost    = 3                      // unanswered binds, then the relay is down
 )
 
@@ -155,12 +155,19 @@ func (c *Client) Rebind() {
 // Check makes Run bind soon, unless a bind is on its way or was answered just now:
 // call it when packets through the relay get lost, or others do that pass the same NAT,
 // since that may have forgotten this node, and then the relay drops what comes from the
-// address that it was given instead.
+// address that it was given instead. While not bound, call it when there are signs that
+// an outage is over.
 func (c *Client) Check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.b.lost == 0 && c.now().Sub(c.b.heard) >= checkPause {
-		c.b.due = time.Time{}
+	b, since := &c.b, c.b.heard
+	if b.lost > 0 {
+		if since = b.pending[0].at; b.observed.IsValid() {
+			return // its answer is due soon
+		}
+	}
+	if c.now().Sub(since) >= checkPause {
+		b.due = time.Time{}
 		c.poke()
 	}
 }

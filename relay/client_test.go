@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,8 +126,9 @@ func TestBindIsRetried(t *testing.T) {
 			t.Errorf("binds were sent after %v, want %v", got, want)
 		}
 		after(time.Hour)
-		if n := len(w.f.sentAt()); n < 300 || n > 800+10 { // two for each bind, every 10 s
-			t.Errorf("%d datagrams in an hour of silence", n)
+		binds := len(w.f.sentAt()) / 2 // each has its answer
+		if want := int(time.Hour / retryMax); binds < want*9/10-10 || binds > want*11/10+10 {
+			t.Errorf("%d binds in an hour of silence, want %d", binds, want)
 		}
 		stop()
 	})
@@ -234,6 +236,46 @@ func TestNATMovesSilently(t *testing.T) {
 		after(40 * time.Millisecond)
 		if got, want := w.a.told(), []netip.AddrPort{addrA, addrC}; !slices.Equal(got, want) {
 			t.Errorf("told %v, want %v", got, want)
+		}
+		if n := w.Stats().Binds - binds; n != 1 {
+			t.Errorf("%d binds, want 1", n)
+		}
+	})
+}
+
+// TestOutageEnds: a client that hears of signs of life binds at once, not when its next
+// try is due, and hints beyond the first cost nothing.
+func TestOutageEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 20*time.Millisecond)
+		w.grant(w.a)
+		stop := w.run(w.a)
+		defer stop()
+		after(time.Second)
+		var mu sync.Mutex
+		var last time.Time // bind
+		since := func() time.Duration { mu.Lock(); defer mu.Unlock(); return time.Since(last) }
+		w.f.setDrop(func(_, to netip.AddrPort) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			last = time.Now()
+			return to == relayAddr
+		})
+		after(time.Minute)
+		if w.a.Bound() {
+			t.Fatal("bound although nothing gets through")
+		}
+		for since() < checkPause || since() > checkPause+100*time.Millisecond {
+			after(10 * time.Millisecond)
+		}
+		w.f.setDrop(nil)
+		binds := w.Stats().Binds
+		for range 20 {
+			w.a.Check()
+			after(time.Millisecond)
+		}
+		if after(40 * time.Millisecond); !w.a.Bound() {
+			t.Error("not bound")
 		}
 		if n := w.Stats().Binds - binds; n != 1 {
 			t.Errorf("%d binds, want 1", n)
