@@ -13,7 +13,8 @@ import (
 //
 // It watches TCP, not SSH: a launcher stopped by Ctrl-Z or a debugger
 // acknowledges as before and keeps its job. Keepalives notice a dead peer on an
-// idle connection; with data in flight the kernel sends none, and
+// idle connection: a dozen, so that a few short outages just when one is sent do not end
+// a job. With data in flight the kernel sends none, and
 // TCP_USER_TIMEOUT would also end connections to stopped readers, so there
 // TCP_INFO tells. Other connections than TCP end with whoever copies them.
 func watchSilence(ctx context.Context, conn net.Conn, silence time.Duration) {
@@ -21,7 +22,8 @@ func watchSilence(ctx context.Context, conn net.Conn, silence time.Duration) {
 	if !ok || silence <= 0 {
 		return
 	}
-	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: silence / 4, Interval: silence / 4, Count: 3})
+	idle, every := silence/4, max(silence/16, time.Second)
+	tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: every, Count: int((silence - idle) / every)})
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return
