@@ -85,7 +85,7 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	}
 	s.seen = now
 	if age := now.Sub(s.at); age >= sentFor {
-		s.rate = (d.sent - s.sent) * 8000 / max(age.Milliseconds(), 1)
+		s.rate = int64(float64(d.sent-s.sent) * 8 / age.Seconds())
 		s.at, s.sent = now, d.sent
 	}
 	if !s.full.IsZero() && (now.Sub(s.full) >= s.patience || d.lasts(s.patience)) {
