@@ -12,20 +12,24 @@ import (
 // advertise is the state of looking up where a peer says it is reachable.
 type advertise struct {
 	done  string    // looked up last, with success
+	until time.Time // so long that holds; longer while the peer is reached directly
 	busy  bool      // a look-up is under way
-	again time.Time // after a failure
+	again time.Time // not before; after a failure
 }
 
 const (
 	resolveLimit = 10 * time.Second
 	resolveAgain = 15 * time.Second // after a failure: the resolver may come up after us
+	resolveFor   = time.Minute      // then the peer's address may have changed
 )
 
 // resolveAdvertised tries the addresses a peer says it is reachable at, unless
-// that has been done.
+// that has been done, and again where no direct path works: a name may lead elsewhere.
 func (m *Mesh) resolveAdvertised(now time.Time, r *remote, rec peer.Record) {
 	a := &r.advertise
-	if rec.Advertise == "" || rec.Advertise == a.done || a.busy || now.Before(a.again) {
+	kind, works := r.paths.works()
+	holds := rec.Advertise == a.done && (now.Before(a.until) || works && kind >= peer.KindUDP || !r.paths.busy)
+	if rec.Advertise == "" || holds || a.busy || now.Before(a.again) {
 		return
 	}
 	if ap, err := netip.ParseAddrPort(rec.Advertise); err == nil {
@@ -54,7 +58,7 @@ func (m *Mesh) resolved(now time.Time, r *remote, rec peer.Record, addrs []netip
 		a.again = now.Add(resolveAgain)
 		return
 	}
-	a.done = rec.Advertise
+	a.done, a.until = rec.Advertise, now.Add(resolveFor)
 	r.paths.unkeep()
 	for _, addr := range addrs {
 		m.addDirect(now, r, addr, kept)

@@ -3,10 +3,12 @@ package mesh
 import (
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -35,6 +37,7 @@ type Bind struct {
 	pacer  peer.Pacer // nil: nothing is paced
 	stun   func(pkt []byte, from netip.AddrPort)
 	relay  Forwarder
+	log    *slog.Logger
 	inject chan injected // initiations that the mesh has looked at
 	spill  chan injected // those it had no time for; they come after the others
 
@@ -70,6 +73,7 @@ func newBind(pair *udp.Pair) *Bind {
 		inject: make(chan injected, 256), // as many first contacts as may wait for WireGuard
 		spill:  make(chan injected, 64),  // a flood may be lost
 		closed: make(chan struct{}),
+		log:    slog.New(slog.DiscardHandler),
 	}
 	b.relays.Store(&map[netip.AddrPort]Relay{})
 	return b
@@ -209,17 +213,33 @@ type receiver struct {
 	}
 }
 
+// readAgain is how long a reader waits whose socket has an error. WireGuard would give
+// the reader up, and the node would be deaf; but errors pass.
+const readAgain = 100 * time.Millisecond
+
 func newReceiver(b *Bind, r *udp.Reader) *receiver {
 	return &receiver{b: b, r: r, from: make([]netip.AddrPort, udp.BatchSize), run: make([][]byte, 0, udp.BatchSize)}
 }
 
 func (r *receiver) receive(bufs [][]byte, sizes []int, eps []wgconn.Endpoint) (int, error) {
-	n, err := r.r.Read(bufs, sizes, r.from)
-	if err != nil {
-		return 0, err
+	for said := false; ; said = true {
+		n, err := r.r.Read(bufs, sizes, r.from)
+		if err == nil {
+			r.dispatch(bufs[:n], sizes, eps)
+			return n, nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return 0, err
+		}
+		if !said {
+			r.b.log.Warn("cannot read from the UDP port; trying again", "err", err)
+		}
+		select {
+		case <-r.b.closed:
+			return 0, net.ErrClosed
+		case <-time.After(readAgain):
+		}
 	}
-	r.dispatch(bufs[:n], sizes, eps)
-	return n, nil
 }
 
 // dispatch hands each datagram to whom it is for; what is WireGuard's stays in

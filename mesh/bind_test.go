@@ -1,7 +1,9 @@
 package mesh
 
 import (
+	"fmt"
 	"net/netip"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -162,4 +164,31 @@ func TestEndpointHolds(t *testing.T) {
 			t.Errorf("path after %v: %d packets of %d bytes are counted, %d of a byte were sent", tc.after, packets, bytes, len(sent))
 		}
 	}
+}
+
+// TestReaderSurvives: an error of the socket, as ss -K or a kernel without memory
+// makes one, must not leave the node deaf for good and running.
+func TestReaderSurvives(t *testing.T) {
+	a, b := pair(t)
+	a.tun.out <- packet(a.node.Addr4, b.node.Addr4, "before")
+	b.arrives(t, "before", arrival)
+	failReads(t, b)
+	for deadline := time.Now().Add(arrival); time.Now().Before(deadline); {
+		a.tun.out <- packet(a.node.Addr4, b.node.Addr4, "after")
+		if b.has("after", time.After(100*time.Millisecond)) {
+			return
+		}
+	}
+	t.Error("b is deaf")
+}
+
+// failReads has one read of each of n's sockets fail, as a firewall's or an
+// administrator's "ss -K" does; the sockets themselves stay bound and work.
+func failReads(t *testing.T, n *testNode) {
+	t.Helper()
+	out, err := exec.Command("ss", "-K", "-u", "-a", "-n", "sport", "=", fmt.Sprintf(":%d", n.sock.Port())).CombinedOutput()
+	if err != nil {
+		t.Skipf("ss -K: %v %s", err, out)
+	}
+	t.Logf("%s", out)
 }

@@ -79,3 +79,31 @@ func TestMTUIsNotDoubtedForLosses(t *testing.T) {
 		}
 	}
 }
+
+// TestMTUDoesNotSpin: while the MTU in use is being proved, the time to look for a larger
+// one comes: the loop must sleep, not spin until the answer is there.
+func TestMTUDoesNotSpin(t *testing.T) {
+	w := newWorld(t)
+	w.add(near, peer.KindUDP)
+	w.alive[near] = 100 * time.Millisecond
+	w.mtu[near] = 1280
+	w.run(30*time.Second, nil)
+	c := w.set.current
+	if c.mtu.found != 1280 || c.mtu.search {
+		t.Fatalf("%+v", c.mtu)
+	}
+	w.now = c.mtu.next.Add(-20 * time.Millisecond)
+	c.pings, c.next, c.mtu.verify = nil, w.now, w.now
+	w.set.tick(w.now) // sends the proof
+	if !c.mtu.wait {
+		t.Fatal("no proof was sent")
+	}
+	w.now = w.now.Add(21 * time.Millisecond)
+	for range 3 {
+		w.set.tick(w.now)
+		w.set.choose(w.now)
+	}
+	if at := w.set.deadline(); !at.After(w.now) {
+		t.Errorf("the set wants to be called %v ago, again and again: the loop spins until the proof is answered or lost", w.now.Sub(at))
+	}
+}

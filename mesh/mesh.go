@@ -199,7 +199,7 @@ func New(cfg Config) (*Mesh, error) {
 	}
 	m.loop.remotes = map[peer.ID]*remote{}
 	m.flows.byKey = map[flowKey]*flow{}
-	m.bind.sink, m.bind.pacer = m, cfg.Pacer
+	m.bind.sink, m.bind.pacer, m.bind.log = m, cfg.Pacer, cfg.Log
 	m.tun = newFirstUse(cfg.TUN, m)
 	m.dev = device.NewDevice(m.tun, m.bind, wgLogger(cfg.Log))
 	m.dev.DisableSomeRoamingForBrokenMobileSemantics() // endpoints never roam: see Endpoint

@@ -271,7 +271,7 @@ func (s *set) deadline() time.Time {
 		if len(c.pings) > 0 && c.pings[0].missed {
 			earliest(c.pings[0].sent.Add(lateFor))
 		}
-		if c.state == up {
+		if c.state == up && !c.mtu.wait {
 			earliest(c.mtu.next)
 		}
 	}

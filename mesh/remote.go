@@ -172,7 +172,10 @@ func (m *Mesh) watchDirect(r *remote, c *candidate) {
 // watch registers a candidate's source with the sockets.
 func (m *Mesh) watch(r *remote, c *candidate, key any, s *source) {
 	if old := r.sources[c.via]; old != nil && !old.stale.Load() {
-		return
+		if c.rx != nil {
+			return
+		}
+		m.bind.unregister(old) // a path that was dropped is back
 	}
 	m.bind.register(key, s)
 	r.sources[c.via] = s

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -24,4 +25,36 @@ func TestTellRTT(t *testing.T) {
 		t.Errorf("told %v ms, want %v", told, want)
 	}
 	(&Mesh{}).tellRTT(r, time.Second) // nobody asks
+}
+
+// TestSourceOfEvicted: an address that lost its place to others and comes back is
+// counted again, so that congestion is not taken for its death.
+func TestSourceOfEvicted(t *testing.T) {
+	m := idleMesh(t)
+	a, _ := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	now := time.Now()
+	r := m.configure(now, a.ID)
+	at := func(n int) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(10+n)) }
+	c := m.addDirect(now, r, at(0), told)
+	c.state = up
+	m.watchDirect(r, c)
+	if c.rx == nil {
+		t.Fatal("not counted")
+	}
+	c.state = down
+	for i := 1; i <= maxCandidates+2; i++ { // a NAT that gives another port each time
+		n := m.addDirect(now, r, at(i), told)
+		n.state, n.heard = down, now.Add(time.Duration(i))
+		m.choose(now, r)
+	}
+	if r.paths.find(via{addr: at(0)}) != nil {
+		t.Fatal("it was not evicted")
+	}
+	again := m.addDirect(now, r, at(0), told)
+	again.state = up
+	m.watchDirect(r, again)
+	if again.rx == nil {
+		t.Error("what comes from there counts for nothing")
+	}
 }

@@ -104,7 +104,9 @@ func (m *Mesh) explored(now time.Time, r *remote, f *flow, path peer.Path, err e
 	switch {
 	case err == nil:
 		r.nextSearch = now.Add(searchFirst) // unless probes fail on it
-		m.addDirect(now, r, path.Info().Remote, told)
+		if c := m.addDirect(now, r, path.Info().Remote, told); c != nil && c.state != up {
+			c.next, c.tries = now, 0 // it has answered the finder, whatever it did before
+		}
 	case errors.Is(err, context.Canceled):
 	default:
 		m.log.Debug("no direct path", "node", r.node.Name, "err", err)

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -75,4 +76,22 @@ func (f *flows) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.byKey)
+}
+
+// TestFoundAgain: a direct path that has been dead for minutes is found
+// again by the finder; it must be tried at once, not when its back-off is over.
+func TestFoundAgain(t *testing.T) {
+	m := idleMesh(t)
+	a, _ := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	now := time.Now()
+	r := m.configure(now, a.ID)
+	c := m.addDirect(now, r, netip.MustParseAddrPort("127.0.0.1:9"), told)
+	c.state, c.tries, c.next = down, 14, now.Add(downMax) // as after three minutes of silence
+	f := &flow{m: m}
+	r.search = f
+	m.explored(now, r, f, &direct{m.bind.pair, netip.MustParseAddrPort("127.0.0.1:9")}, nil)
+	if wait := c.next.Sub(now); wait > time.Second {
+		t.Errorf("the path that the finder has just proved is tried in %v", wait)
+	}
 }

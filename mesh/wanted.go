@@ -97,6 +97,7 @@ func (m *Mesh) catchUp(now time.Time) {
 		if recheck {
 			r.paths.recheck(now)
 			r.searches, r.nextSearch = 0, now
+			r.advertise.until, r.advertise.again = now, now // names may lead elsewhere from here
 		}
 		m.serve(now, r)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -22,8 +24,8 @@ const (
 	repairEvery = 30 * time.Second
 )
 
-// Watch calls changed after addresses or default routes of this host have
-// changed, until ctx ends; its own link's do not count. It also keeps the host as
+// Watch calls changed after addresses of this host's links that are up, or default
+// routes, have changed, until ctx ends; its own link's do not count. It also keeps the host as
 // Open made it: addresses and routes go when the link is set down and are put
 // back when it is up again, and so is a firewall that was flushed. A link that is
 // down stays down: somebody wants it so. Watch returns after its goroutines have
@@ -42,8 +44,8 @@ func (h *Host) Watch(ctx context.Context, changed func()) error {
 	return watch(ctx, h.index, changed, mend)
 }
 
-// Watch calls changed after addresses or default routes of this host have
-// changed, until ctx ends. It needs no privilege.
+// Watch calls changed after addresses of this host's links that are up, or default
+// routes, have changed, until ctx ends. It needs no privilege.
 func Watch(ctx context.Context, changed func()) error { return watch(ctx, 0, changed, func() {}) }
 
 // watch tells changes of link own from those of all others.
@@ -58,8 +60,14 @@ func watch(ctx context.Context, own int, changed, mend func()) error {
 	defer quietOwn.Stop()
 	look := time.NewTicker(repairEvery)
 	defer look.Stop()
-	var told time.Time
-	others := func() { quietOthers.Reset(max(settle, time.Until(told.Add(apart)))) }
+	known := outlook(own)
+	var told, since time.Time // since the first event that has not been looked into
+	others := func() {
+		if since.IsZero() {
+			since = time.Now()
+		}
+		quietOthers.Reset(max(min(settle, time.Until(since.Add(apart))), time.Until(told.Add(apart)), 0))
+	}
 	for {
 		ok := true
 		select {
@@ -84,11 +92,19 @@ func watch(ctx context.Context, own int, changed, mend func()) error {
 				others()
 			}
 		case l, open := <-s.links:
-			if ok = open; ok && own != 0 && int(l.Index) == own {
+			switch ok = open; {
+			case !ok:
+			case own != 0 && int(l.Index) == own:
 				quietOwn.Reset(settle)
+			case l.Change&(unix.IFF_UP|unix.IFF_RUNNING) != 0 || l.Header.Type == unix.RTM_DELLINK:
+				others()
 			}
-		case told = <-quietOthers.C:
-			changed()
+		case <-quietOthers.C:
+			since = time.Time{}
+			if now := outlook(own); now == nil || !slices.Equal(now, known) { // else a lifetime, say
+				known, told = now, time.Now()
+				changed()
+			}
 		case <-quietOwn.C:
 			mend()
 		case <-look.C:
@@ -98,6 +114,37 @@ func watch(ctx context.Context, own int, changed, mend func()) error {
 			return errors.New("tun: watch the host's network: the kernel ended the subscription")
 		}
 	}
+}
+
+// outlook lists, in order, what changes are told of: addresses of links that are up, and
+// default routes, but for link own's; nil where that cannot be had. Kernels do not tell
+// of the IPv4 routes that go with a link.
+func outlook(own int) (all []string) {
+	links, err1 := dump(netlink.LinkList)
+	addrs, err2 := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	routes, err3 := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
+	if errors.Join(err1, err2, err3) != nil {
+		return nil
+	}
+	up := map[int]bool{}
+	for _, l := range links {
+		a := l.Attrs()
+		up[a.Index] = a.Index != own && a.Flags&net.FlagUp != 0 && a.OperState != netlink.OperDown
+	}
+	for _, a := range addrs {
+		if up[a.LinkIndex] && !a.IP.IsLinkLocalUnicast() {
+			all = append(all, fmt.Sprint(a.LinkIndex, a.IPNet))
+		}
+	}
+	for _, r := range routes {
+		if r.LinkIndex != own && isDefault(r) {
+			all = append(all, fmt.Sprint("default ", r.LinkIndex, r.Gw, r.Priority, r.MultiPath))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func stoppedTimer() *time.Timer {

@@ -63,3 +63,67 @@ func TestWatch(t *testing.T) {
 		}
 	}
 }
+
+// toldOf returns how often a change that a shell makes is told within d.
+func toldOf(t *testing.T, d time.Duration, change string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	cmd := exec.Command("sh", "-c", "sleep 0.3; "+change)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	_ = Watch(ctx, func() { told++ })
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%s: %v", change, err)
+	}
+	return told
+}
+
+// TestWatchLinkDown: the link with the default route is set down; what leaves the host
+// now goes by another one, from another address.
+func TestWatchLinkDown(t *testing.T) {
+	isolate(t)
+	for _, c := range []string{
+		"ip link add up0 type veth peer name peer0", "ip link add up1 type veth peer name peer1",
+		"ip link set peer0 up", "ip link set peer1 up",
+		"sysctl -qw net.ipv6.conf.up0.disable_ipv6=1 net.ipv6.conf.up1.disable_ipv6=1",
+		"ip link set up0 up", "ip link set up1 up",
+		"ip addr add 192.0.2.1/24 dev up0", "ip addr add 198.51.100.1/24 dev up1",
+		"ip route add default via 192.0.2.254 metric 100", "ip route add default via 198.51.100.254 metric 200",
+	} {
+		run(t, c)
+	}
+	time.Sleep(settle) // it is over
+	if n := toldOf(t, 2*time.Second, "ip link set up0 down"); n != 1 {
+		t.Errorf("the default route's link was set down: told %d times, want 1", n)
+	}
+}
+
+// TestWatchRefreshed: an address whose lifetime is extended, as by every router
+// advertisement and every renewal of a lease, is no change.
+func TestWatchRefreshed(t *testing.T) {
+	isolate(t)
+	lan(t)
+	run(t, "ip addr add 2001:db8::55/64 dev lan0 nodad valid_lft 3600 preferred_lft 1800")
+	run(t, "ip addr add 192.0.2.55/24 dev lan0 valid_lft 3600 preferred_lft 1800")
+	time.Sleep(settle) // they are told of before
+	if n := toldOf(t, 2*time.Second, "ip addr change 2001:db8::55/64 dev lan0 valid_lft 3601 preferred_lft 1801"); n != 0 {
+		t.Errorf("IPv6: told %d times that the network has changed", n)
+	}
+	if n := toldOf(t, 2*time.Second, "ip addr change 192.0.2.55/24 dev lan0 valid_lft 3601 preferred_lft 1801"); n != 0 {
+		t.Errorf("IPv4: told %d times that the network has changed", n)
+	}
+}
+
+// TestWatchRestless: while something changes all the time, a change of the default route
+// is told all the same.
+func TestWatchRestless(t *testing.T) {
+	isolate(t)
+	lan(t)
+	n := toldOf(t, 8*time.Second, "i=0; while [ $i -lt 35 ]; do ip addr add 198.51.100.$i/32 dev lan0; i=$((i+1)); sleep 0.2; done")
+	if n < 2 {
+		t.Errorf("in 7 s of changes every 200 ms: told %d times", n)
+	}
+}

@@ -256,14 +256,26 @@ func (l *links) moveLocked(r *boundRelay, g relay.Grant, to netip.AddrPort) {
 }
 
 // lost tries a relay that no longer answers at the other address, where it is
-// known by two: it may have moved.
+// known by two: it may have moved. It goes on with the first, and so on, until one does.
 func (l *links) lost(r *boundRelay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.relays[r.name] == r && r.other.IsValid() && !r.Bound() && l.ctx.Err() == nil {
 		l.moveLocked(r, r.grant, r.other)
+		moved, ctx := l.relays[r.name], l.ctx
+		l.d.group.Go(func() error { // a client that is never bound tells nobody
+			select {
+			case <-time.After(relayTrial):
+				l.lost(moved)
+			case <-ctx.Done():
+			}
+			return nil
+		})
 	}
 }
+
+// relayTrial is how long a relay is looked for at one of its two addresses.
+const relayTrial = 5 * time.Second
 
 // rebind has relays and control sessions see where this node is now.
 func (l *links) rebind() {

@@ -229,3 +229,56 @@ func TestStanding(t *testing.T) {
 		}
 	}
 }
+
+// TestRelayComesBack: a relay known by two addresses of which only the first takes
+// UDP from here. It is silent for a while, as when this host has no network, and comes
+// back where it was: it must be bound again, though no hub offers it anew.
+func TestRelayComesBack(t *testing.T) {
+	d := knowing()
+	d.log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	sock := must(mesh.NewSocket(udp.Ports{}))(t)
+	stack := must(tun.NewStack(d.id.self.Addrs(), 0))(t)
+	d.mesh = must(mesh.New(mesh.Config{Network: d.id.network, Self: d.id.self, Socket: sock, TUN: stack, Directory: d.dir}))(t)
+	d.group = new(errgroup.Group)
+	d.group.Go(func() error { return d.mesh.Run(ctx) })
+	l := newLinks(d, sock)
+	l.ctx = ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := d.group.Wait(); err != nil {
+			t.Error(err)
+		}
+		stack.Close()
+	})
+	moves := newMovingRelay(t)
+	offer := func(at netip.AddrPort) {
+		l.grant("hub:1", at, must(moves.srv.Admit(d.id.self.ID, time.Now().Add(time.Hour)))(t))
+	}
+	is := func(bound bool) func() bool {
+		return func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			r := l.relays["r1"]
+			return r != nil && r.Bound() == bound
+		}
+	}
+	first, second := moves.at(t), moves.at(t)
+	moves.leave(second) // TCP gets there, UDP does not
+	offer(first)
+	eventually.Holds(t, "the relay is bound", is(true))
+	offer(second)
+	eventually.Holds(t, "the relay is still bound", is(true))
+	moves.mu.Lock() // it answers no more
+	l.mu.Lock()
+	l.relays["r1"].Rebind()
+	l.mu.Unlock()
+	eventually.Holds(t, "the relay is lost", is(false))
+	eventually.Holds(t, "the relay is looked for elsewhere", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.relays["r1"].addr == second
+	})
+	moves.mu.Unlock() // it answers again, where it was
+	eventually.Holds(t, "the relay is found again", is(true))
+}

@@ -16,17 +16,24 @@ func (userspace) Watch(ctx context.Context, changed func()) error { return tun.W
 // watchNetwork follows the host's network until ctx ends. Where it cannot, the
 // node finds out by what stays unanswered, as ever.
 func (d *daemon) watchNetwork(ctx context.Context) error {
-	for {
+	for warned := false; ; {
+		began := time.Now()
 		err := d.host.Watch(ctx, d.networkChanged)
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.log.Warn("cannot watch the host's network", "err", err)
+		worked := time.Since(began) >= watchAgain
+		if worked || !warned {
+			d.log.Warn("cannot watch the host's network", "err", err)
+			warned = true
+		}
 		select {
 		case <-time.After(watchAgain):
-			d.networkChanged() // unseen, perhaps
 		case <-ctx.Done():
 			return nil
+		}
+		if worked {
+			d.networkChanged() // unseen, perhaps
 		}
 	}
 }

@@ -134,11 +134,19 @@ func (c *Client) Post(ctx context.Context, to peer.ID, msg []byte) error {
 // a change of this host's network. It does not wait.
 func (c *Client) Recheck() {
 	for _, l := range c.links {
-		select {
-		case l.look <- struct{}{}:
-		default: // it is going to
+		l.recheck()
+	}
+}
+
+// reached returns by which address, other than of's, there is a session with a hub; ""
+// for none.
+func (c *Client) reached(hub string, of *link) string {
+	for _, l := range c.links {
+		if s := l.info(); l != of && s.Up && s.Name == hub {
+			return s.Addr
 		}
 	}
+	return ""
 }
 
 // Sessions tells the state of every session.

@@ -430,3 +430,105 @@ func TestClockWasAhead(t *testing.T) {
 		}
 	})
 }
+
+// TestHubOfTwoNames: a node that knows one hub by two addresses has a session that
+// stays up, and its peers do not see it come and go.
+func TestHubOfTwoNames(t *testing.T) {
+	w := newWorld(t)
+	_, port, _ := net.SplitHostPort(w.addr)
+	v := w.watch(w.member("a"), w.addr, "localhost:"+port)
+	v.start()
+	v.until("a session", func() bool { return v.ups > 0 })
+	<-time.After(4 * time.Second) // what is watched for is that nothing happens
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ups > 2 { // both may begin at once
+		t.Errorf("in 4 s sessions of one node with one hub began %d times; %v", v.ups, v.err)
+	}
+}
+
+// TestRecheckWhileDialling: neither a dial that was under way when the network changed,
+// and leads nowhere, nor a hub that took the connection and says nothing is waited for.
+func TestRecheckWhileDialling(t *testing.T) {
+	for name, first := range map[string]func(ctx context.Context, begun chan<- struct{}) (net.Conn, error){
+		"nobody answers": func(ctx context.Context, begun chan<- struct{}) (net.Conn, error) {
+			close(begun)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"nobody shakes hands": func(_ context.Context, begun chan<- struct{}) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() { // ends with near
+				b := make([]byte, 1<<16)
+				_, err := far.Read(b)
+				close(begun)
+				for err == nil {
+					_, err = far.Read(b)
+				}
+			}()
+			return near, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.watch(w.member("a"))
+			var dials atomic.Int32
+			begun := make(chan struct{})
+			v.Client.cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if dials.Add(1) == 1 {
+					return first(ctx, begun)
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			}
+			v.start()
+			<-begun
+			began := time.Now()
+			v.Client.Recheck()
+			v.until("a session", func() bool { return v.ups > 0 })
+			if took := time.Since(began); took > recheckTime {
+				t.Errorf("a session %v after the network changed", took)
+			}
+		})
+	}
+}
+
+// TestClockWasBehind: a node that starts with a clock that is behind, as one without
+// a battery does until NTP has set it, knows everybody once the clock is right.
+func TestClockWasBehind(t *testing.T) {
+	w := newWorld(t)
+	a := w.member("a")
+	w.clock.add(26 * time.Hour) // a joined yesterday
+	b := w.member("b")          // joins, or renews, today
+	v := w.watch(a)
+	v.clock.add(time.Hour)
+	v.start()
+	v.until("a session", func() bool { return v.ups > 0 && v.recs[a.node.ID].Up })
+	v.clock.add(25 * time.Hour) // NTP
+	v.Client.Recheck()          // rather than wait for the next ping
+	v.until("b", func() bool { _, ok := v.recs[b.node.ID]; return ok })
+}
+
+// TestClockWentBack: a node whose clock goes back does not cut off peers that it
+// talks to, because their certificates are younger, when its session begins anew.
+func TestClockWentBack(t *testing.T) {
+	w := newWorld(t)
+	a := w.member("a")
+	w.clock.add(26 * time.Hour)
+	b := w.member("b")
+	v := w.watch(a)
+	v.clock.add(26 * time.Hour)
+	v.start()
+	v.until("a session", func() bool { return v.ups > 0 })
+	v.until("b", func() bool { _, ok := v.recs[b.node.ID]; return ok })
+	v.clock.add(-25 * time.Hour)
+	addr := w.addr
+	w.stop()
+	v.until("the hub's end", func() bool { return v.err != nil })
+	w.start(addr)
+	v.until("the records", func() bool { return v.sets > 1 })
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if _, ok := v.recs[b.node.ID]; !ok {
+		t.Error("b is taken away because its certificate does not hold yet by a's clock")
+	}
+}

@@ -125,7 +125,10 @@ func (l *link) run(ctx context.Context) {
 			err = ctx.Err()
 		}
 		l.down(err)
-		if time.Since(began) > RedialMax {
+		switch {
+		case errors.Is(err, errReached):
+			pause = RedialMax
+		case time.Since(began) > RedialMax:
 			pause = redialFirst // it had worked
 		}
 		select {
@@ -152,25 +155,74 @@ func (l *link) session(ctx context.Context) error {
 	if _, err := cert.Verify(cfg.Chain(), cfg.Network.Root, cfg.Now()); err != nil {
 		return err
 	}
-	raw, err := cfg.Dial(ctx, "tcp", l.addr)
-	if err != nil {
-		return cannotReach(l.addr, err)
-	}
-	defer raw.Close()
-	conn := tls.Client(raw, cert.RenewingTLSConfig(cfg.Keys, cfg.Chain, cfg.Network.Root, cfg.Now, alpnControl))
-	hctx, cancel := context.WithTimeout(ctx, exchangeTime)
-	defer cancel()
-	if err := conn.HandshakeContext(hctx); err != nil {
-		return noHub(l.addr, err)
-	}
-	hub, _, err := cert.NodeOf(conn.ConnectionState(), cfg.Network.Root, cfg.Now())
+	conn, name, err := l.connect(ctx)
 	if err != nil {
 		return err
 	}
-	if !hub.Roles.Has(peer.RoleHub) {
-		return fmt.Errorf("hub: %s is %s, which is no hub; check the hub's address", l.addr, hub.Name)
+	defer conn.NetConn().Close()
+	return l.serve(ctx, conn, name)
+}
+
+// connect dials and shakes hands, unless this host's network changes meanwhile: what
+// was begun before may lead nowhere, so run begins anew.
+func (l *link) connect(ctx context.Context) (*tls.Conn, string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	defer watcher.Wait()
+	defer cancel()
+	watcher.Go(func() { // ends with ctx
+		select {
+		case <-l.look:
+			cancel()
+			l.recheck()
+		case <-ctx.Done():
+		}
+	})
+	cfg := &l.c.cfg
+	raw, err := cfg.Dial(ctx, "tcp", l.addr)
+	if err != nil {
+		return nil, "", cannotReach(l.addr, err)
 	}
-	return l.serve(ctx, conn, hub.Name)
+	conn := tls.Client(raw, cert.RenewingTLSConfig(cfg.Keys, cfg.Chain, cfg.Network.Root, cfg.Now, alpnControl))
+	name, err := l.greet(ctx, conn)
+	if err != nil {
+		raw.Close()
+		return nil, "", err
+	}
+	return conn, name, nil
+}
+
+// errReached says that a hub known by two addresses needs no second session: each would
+// end the other.
+var errReached = errors.New("reached")
+
+// recheck has the session, or the attempt at one, see to it that it leads somewhere.
+func (l *link) recheck() {
+	select {
+	case l.look <- struct{}{}:
+	default: // it is going to
+	}
+}
+
+// greet shakes hands and returns the hub's name.
+func (l *link) greet(ctx context.Context, conn *tls.Conn) (string, error) {
+	cfg := &l.c.cfg
+	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return "", noHub(l.addr, err)
+	}
+	hub, _, err := cert.NodeOf(conn.ConnectionState(), cfg.Network.Root, cfg.Now())
+	if err != nil {
+		return "", err
+	}
+	if !hub.Roles.Has(peer.RoleHub) {
+		return "", fmt.Errorf("hub: %s is %s, which is no hub; check the hub's address", l.addr, hub.Name)
+	}
+	if by := l.c.reached(hub.Name, l); by != "" {
+		return "", fmt.Errorf("hub: %s is %s, %w by %s: one session is enough", l.addr, hub.Name, errReached, by)
+	}
+	return hub.Name, nil
 }
 
 // serve reads until the session ends; another goroutine writes, and ends the
@@ -208,6 +260,7 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 	ping, renew := time.NewTicker(pingEvery), time.NewTimer(renewCheck/2+rand.N(renewCheck))
 	defer ping.Stop()
 	defer renew.Stop()
+	set := l.clockWatch()
 	err := send(ctx, conn, message{Type: typeAnnounce, Advertise: cfg.Advertise, Cores: cfg.Cores})
 	if err == nil {
 		err = l.ping(ctx, conn)
@@ -222,8 +275,14 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 		case m := <-out:
 			err = send(ctx, conn, m)
 		case <-ping.C:
+			if err := set(); err != nil {
+				return err
+			}
 			err = l.ping(ctx, conn)
 		case <-l.look:
+			if err := set(); err != nil {
+				return err
+			}
 			if a := conn.LocalAddr(); l.c.cfg.Gone(a) {
 				return fmt.Errorf("hub: %s knows this host at %v, an address that it no longer has", l.addr, a)
 			}
@@ -243,6 +302,19 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 		}
 	}
 	return nil
+}
+
+// clockWatch returns a function that says whether this host's clock has been set by more
+// than hubs and nodes may differ: what the hub told until then was judged by another.
+func (l *link) clockWatch() func() error {
+	wall, began := l.c.cfg.Now().Round(0), time.Now() // Round takes the monotonic time off
+	return func() error {
+		by := l.c.cfg.Now().Round(0).Sub(wall) - time.Since(began)
+		if by.Abs() <= maxSkew {
+			return nil
+		}
+		return fmt.Errorf("hub: this host's clock was set by %v; %s is asked anew for what it told before", by.Round(time.Second), l.addr)
+	}
 }
 
 func (l *link) ping(ctx context.Context, conn *tls.Conn) error {
@@ -285,6 +357,7 @@ type ear struct {
 	recs  []peer.Record        // of a set whose end is still to come
 	heard int                  // records of that set, believed or not
 	full  bool                 // that set replaces all
+	early bool                 // some of it does not hold yet
 }
 
 // listen takes the hub's messages. The session counts as up with the first.
@@ -392,7 +465,7 @@ func (e *ear) revoked(r cert.Revocation) {
 // half of a set that replaces all would take the other half away.
 func (e *ear) records(m message) error {
 	if m.Full {
-		e.recs, e.heard, e.full = nil, 0, true
+		e.recs, e.heard, e.full, e.early = nil, 0, true, false
 		clear(e.told)
 	}
 	for _, r := range m.Records {
@@ -403,30 +476,32 @@ func (e *ear) records(m message) error {
 	if e.heard += len(m.Records); e.heard > maxRecords || len(e.told) > maxRecords {
 		return fmt.Errorf("hub: %s tells of more than %d nodes", e.l.addr, maxRecords)
 	}
-	e.recs = append(e.recs, e.l.believe(m.Records)...)
+	recs, early := e.l.believe(m.Records)
+	e.recs, e.early = append(e.recs, recs...), e.early || early
 	if m.More {
 		return nil
 	}
 	e.l.mu.Lock()
 	e.l.nodes = len(e.told)
 	e.l.mu.Unlock()
-	recs, full := e.recs, e.full
-	e.recs, e.heard, e.full = nil, 0, false
+	full := e.full && !e.early // by a clock that is behind nobody is to be taken away
+	recs = e.recs
+	e.recs, e.heard, e.full, e.early = nil, 0, false, false
 	e.l.c.cfg.Events.Records(e.l.addr, full, recs)
 	return nil
 }
 
-// believe keeps the records that can be verified.
-func (l *link) believe(in []record) []peer.Record {
-	recs := make([]peer.Record, 0, len(in))
+// believe keeps the records that can be verified, and reports whether some do not hold yet.
+func (l *link) believe(in []record) (recs []peer.Record, early bool) {
 	for _, r := range in {
 		rec, err := r.verified(l.c.cfg.Network.Root, l.c.cfg.Now())
 		if err != nil {
+			early = early || errors.Is(err, cert.ErrNotYetValid)
 			l.c.bad.Add(1)
 			l.c.log.Debug("record", "hub", l.addr, "err", err)
 			continue
 		}
 		recs = append(recs, rec)
 	}
-	return recs
+	return recs, early
 }
