@@ -20,7 +20,7 @@ const (
 	chaosLimit = 10 * time.Second // until everybody reaches everybody again; all that happens is over by then
 
 	// chaosStall is what one exchange of the job may take. TCP's own time-outs grow with
-	// the outages that it measures, and BBR may pace what it sends after one for many seconds.
+	// the outages that it measures.
 	chaosStall = 40 * time.Second
 )
 
@@ -52,6 +52,7 @@ func TestChaos(t *testing.T) {
 	}
 	defer wantNoRaces(t, l)
 
+	useReno(ctx, t, n)
 	job := stream(ctx, t, n, int(span.Seconds()))
 	c := chaos{ctx: ctx, n: n, rng: rand.New(rand.NewPCG(seed, 1)), taken: 100}
 	names := make([]string, 0, len(happenings))
