@@ -25,8 +25,7 @@ type Endpoint struct {
 
 	txPackets atomic.Uint64
 	txBytes   atomic.Uint64
-	rxBytes   atomic.Int64  // inside the overlay; counted where packets are paced, as is this:
-	rxWire    atomic.Int64  // on the wire, as txWire counts
+	rxWire    atomic.Int64  // on the wire, as txWire counts; counted where packets are paced
 	rtt       atomic.Int64  // of the path, ns; 0: not measured
 	noPath    atomic.Uint64 // packets dropped for want of a path
 

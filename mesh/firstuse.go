@@ -123,7 +123,6 @@ func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
 				last, ep = src, known[src]
 			}
 			if ok && ep != nil && ep.flow != nil {
-				ep.rxBytes.Add(int64(len(b) - offset))
 				ep.rxWire.Add(wireSize(len(b)-offset, mtu))
 			}
 		}

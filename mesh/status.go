@@ -158,17 +158,6 @@ func (m *Mesh) pingOnce(ctx context.Context, id peer.ID) (time.Duration, peer.Pa
 	return 0, info, err
 }
 
-// Received tells how many bytes have come from each node that is paced, inside the
-// overlay, since it was last configured.
-func (m *Mesh) Received(yield func(from peer.ID, bytes int64)) {
-	m.bind.endpoints.Range(func(_, v any) bool {
-		if e := v.(*Endpoint); e.flow != nil {
-			yield(e.id, e.rxBytes.Load())
-		}
-		return true
-	})
-}
-
 // Traffic tells of every node that is paced what has passed to and from it since it
 // was last configured.
 func (m *Mesh) Traffic(yield func(peer.Traffic)) {

@@ -73,7 +73,9 @@ type flowState struct {
 	stats  FlowStats
 	worst  [2]worst // waits in stage 1 and 2
 
-	released int // its part of the link's
+	released int   // its part of the link's
+	progress int64 // as the link's
+	lost     bool  // what was released of it has not come; see heal
 }
 
 func (m *model) init() { m.two = Pair }

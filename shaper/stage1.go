@@ -64,7 +64,23 @@ func (l *Link) flying() int { return max(l.released, l.out.bytes) }
 
 // windowBytes is how much may be released and not yet sent.
 func (m *model) windowBytes(l *Link) int {
-	return max(m.two+m.two/2, m.span(l, l.window))
+	return max(m.two+m.two/2, int(float64(m.span(l, l.window))*m.crowd()))
+}
+
+// crowd is what part of its limit each link has of those that wait, where the uplink
+// carries less than all: else what is under way together would wait for longer the more
+// links there are.
+func (m *model) crowd() float64 {
+	sum := Rate(0)
+	for _, l := range m.busy {
+		if l.waits() {
+			sum += m.limit(l)
+		}
+	}
+	if m.uplink.rate == 0 || sum <= m.uplink.rate {
+		return 1
+	}
+	return float64(m.uplink.rate) / float64(sum)
 }
 
 // part is what of a window a flow that has nothing waiting may have under way though
@@ -172,16 +188,32 @@ func (m *model) release(now int64, f *Flow, size int) {
 	if l.released == 0 {
 		l.progress = now
 	}
+	if f.lost && now-l.progress < healAfter {
+		return // it takes its turns, and no room
+	}
+	f.lost = false
+	if f.released == 0 {
+		f.progress = now
+	}
 	l.released += size
 	f.released += size
 }
 
-// heal forgets released packets that must have been lost on the way to stage 2.
+// heal forgets released packets that must have been lost on the way to stage 2: all of a
+// link's when nothing comes there any more, or those of a flow, for which WireGuard has no
+// session, say, while others get on.
 func (m *model) heal(now int64, l *Link) {
 	if l.released > 0 && l.out.packets == 0 && now-l.progress >= healAfter {
 		l.forget()
 		l.progress = now
 		l.healed++
+		return
+	}
+	for _, f := range l.flows {
+		if f.released > 0 && f.out.packets == 0 && now-f.progress >= healAfter {
+			l.released, f.released, f.lost = l.released-f.released, 0, true
+			l.healed++
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func (m *model) departed(now int64, f *Flow, pkt []byte) {
 	l, size := f.link, min(counted(len(pkt)-sealing), f.released)
 	f.released -= size
 	l.released -= size
-	l.progress = now
+	l.progress, f.progress, f.lost = now, now, false
 }
 
 // account charges a datagram that leaves now.
@@ -100,6 +100,8 @@ func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
 		b.charge(now, wire)
 	}
 	m.departed(now, f, pkt)
+	// What its own limit has kept a link from sending it does not get from others later.
+	l.virtual = max(l.virtual, m.served-min(m.served, uint64(4*m.burst(l))))
 	m.served = max(m.served, l.virtual)
 	l.virtual += uint64(wire)
 	f.stats.Sent++

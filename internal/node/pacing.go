@@ -87,7 +87,8 @@ func (d *daemon) startPacing() error {
 	}
 	d.shares = newLiveShares(shareConfig{
 		self: d.id.self, conn: conn, port: SharesPort, limits: &d.limits, dir: d.dir, log: d.log,
-		demand: p.demand, received: p.received, onRate: p.lent,
+		informed: func() bool { return d.links != nil && d.links.connected() },
+		demand:   p.demand, received: p.received, onRate: p.lent,
 		measure: measureConfig{traffic: p.traffic, known: d.loadMeasured(), found: p.measured, save: d.saveMeasured},
 	})
 	d.onClose("the live shares' port", once(conn))
@@ -123,7 +124,7 @@ func (p *pacing) demand(site string) linkDemand {
 // received tells them what has come from each node of another site.
 func (p *pacing) received(yield func(from peer.ID, bytes int64)) {
 	if p.d.mesh != nil {
-		p.d.mesh.Received(yield)
+		p.d.mesh.Traffic(func(t peer.Traffic) { yield(t.ID, t.Received) }) // on the wire, as limits count
 	}
 }
 

@@ -38,9 +38,12 @@ type shareConfig struct {
 	port   uint16         // that the others have too
 	limits shareLimits
 	dir    shareDirectory
+	// informed reports whether a hub tells who is up; nil: one does. Without, all of
+	// the site count, as for the equal share.
+	informed func() bool
 	// demand tells what is wanted of the link to a site.
 	demand func(site string) linkDemand
-	// received tells of every node of another site how many bytes have ever
+	// received tells of every node of another site how many bytes on the wire have ever
 	// arrived from it; nil: this node does not watch for incast.
 	received func(yield func(from peer.ID, bytes int64))
 	measure  measureConfig
@@ -299,12 +302,13 @@ func (s *liveShares) reload() {
 	self := s.cfg.self.Site
 	var up []peer.ID
 	others := map[string]bool{}
+	informed := s.cfg.informed == nil || s.cfg.informed()
 	for _, r := range s.cfg.dir.All() {
 		switch {
 		case r.Revoked:
 		case r.Node.Site != self:
 			others[r.Node.Site] = true
-		case r.Up:
+		case r.Up || !informed:
 			up = append(up, r.Node.ID)
 		}
 	}

@@ -383,3 +383,24 @@ func TestInflow(t *testing.T) {
 		t.Errorf("got %v, want %v alone: the others are of this site or new", got, want)
 	}
 }
+
+// TestSharesWithoutHub: four nodes of a site start while no hub answers, as after a power
+// cut: their directories come from the disk, where nobody is up. None takes the whole link.
+func TestSharesWithoutHub(t *testing.T) {
+	const b = 100 * mbit
+	town := shareTown(t, fixedLimits{link: b}, "here", "here", "here", "here", "there")
+	town[0].cfg.dir.(*directory.Directory).Down()
+	for _, n := range town[:4] {
+		if _, err := n.explain(t.Context()); err != nil { // it runs, and has read what is written now
+			t.Fatal(err)
+		}
+		n.cfg.informed = func() bool { return false }
+		n.changed()
+	}
+	for i, n := range town[:4] {
+		eventually.Holds(t, fmt.Sprint("node ", i, " has its share"), func() bool {
+			r, _ := stake{whole: b, nodes: 4, live: n.rate("there")}.rate() // nodes: as sharers says without a hub
+			return r == b/4
+		})
+	}
+}

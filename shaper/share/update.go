@@ -116,7 +116,11 @@ func (m *Machine) excess(p *pool) (spared, more int64) {
 			claims = append(claims, claim{want: d.want, floor: p.safe, weight: int64(max(d.weight, 1))})
 		case d.lender:
 			spared += min(d.spare, p.lending)
-			kept += max(p.lending-d.spare, 0)
+			keeps := max(p.lending-d.spare, 0)
+			if keeps <= p.lending/Reserve+unit { // the reserve of one who is idle, and knows of no cap
+				keeps = p.safe / Reserve
+			}
+			kept += min(keeps, p.safe)
 		}
 	}
 	total := int64(len(claims))*p.safe + spared
