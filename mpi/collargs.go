@@ -306,13 +306,17 @@ func (c *Comm) alltoall(op string, send, recv vec) (*run, error) {
 		return nil, fail(op, ErrCount, "recv has %d elements, which is no multiple of %d ranks", recv.n, n)
 	}
 	a := coll.Args{Count: recv.n / n, InPlace: send.none() && (recv.n > 0 || !c.Inter())}
+	if c.Inter() { // as much may go one way as another (MPI 4.1 §6.8), or nothing
+		if send.n%n != 0 {
+			return nil, fail(op, ErrCount, "send has %d elements, which is no multiple of %d ranks", send.n, n)
+		}
+		a.Counts, a.RecvCounts = slices.Repeat([]int{send.n / n}, n), slices.Repeat([]int{a.Count}, n)
+		return c.interAlltoall(op, a, send, recv)
+	}
 	if !a.InPlace {
 		if err := same(op, "send", send, recv.n); err != nil {
 			return nil, err
 		}
-	}
-	if c.Inter() {
-		return c.interAlltoall(op, a, send, recv)
 	}
 	return c.paced(hint.Alltoall, c.scheduled(coll.OpAlltoall, a, send, recv)), nil
 }

@@ -2,6 +2,7 @@ package mpi_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/meshmpi/meshmpi/mpi"
@@ -396,5 +397,42 @@ func TestInterBufs(t *testing.T) {
 			return fmt.Errorf("a group of both sides: %v", err)
 		}
 		return first(both.Free(), s.x.Free())
+	})
+}
+
+// MPI 4.1 §6.8: in an intercommunicator the number of items sent one way need not equal
+// that of the other, which may be zero.
+func TestInterAlltoall(t *testing.T) {
+	mpitest.Run(t, 3, func(c *mpi.Comm) error {
+		side := min(c.Rank(), 1)
+		half, err := c.Split(side, 0)
+		if err != nil {
+			return err
+		}
+		x, err := half.InterCreate(0, c, 1-side, 3)
+		if err != nil {
+			return err
+		}
+		var send, recv []int
+		if side == 0 {
+			send, recv = []int{1, 2, 3, 4}, make([]int, 2) // two to each of two, one from each
+		} else {
+			send, recv = []int{10 + c.Rank()}, make([]int, 2)
+		}
+		if err := mpi.Alltoall(x, send, recv); err != nil {
+			return err
+		}
+		want := []int{11, 12}
+		if side == 1 {
+			want = []int{2*c.Rank() - 1, 2 * c.Rank()}
+		}
+		if !slices.Equal(recv, want) {
+			return fmt.Errorf("rank %d has %v, want %v", c.Rank(), recv, want)
+		}
+		send, recv = []int{}, make([]int, 2)
+		if side == 0 {
+			send, recv = []int{1, 2, 3, 4}, nil
+		}
+		return mpi.Alltoall(x, send, recv)
 	})
 }

@@ -143,6 +143,9 @@ func (w *World) newComm(base engine.Context, id commID, g, remote *Group) *Comm 
 	for k := range contextsPerComm {
 		w.eng.OpenContext(base+k, members)
 	}
+	if remote != nil {
+		w.eng.OpenContext(base+ctxMessages, remote.procs) // nobody else sends there
+	}
 	w.remember(c)
 	return &Comm{comm: c}
 }

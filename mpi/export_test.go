@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"time"
 	"weak"
 
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -30,3 +31,6 @@ func Owed[T Scalar](w *Win[T], target int) (bytes, waiting int) {
 	w.c.w.eng.Do(func(*engine.Op) { bytes, waiting = w.lanes[target].owed, len(w.lanes[target].queue) })
 	return bytes, waiting
 }
+
+// SetFinalizeTime changes how long a process waits for its launcher at the end.
+func SetFinalizeTime(d time.Duration) { finalizeTime = d }

@@ -172,10 +172,22 @@ func (c *Comm) Revoked() bool { return c.revoked.Load() }
 // Failed returns the members that are known here to be dead. Others may know of
 // more: Agree and Shrink make that the same everywhere.
 func (c *Comm) Failed() *Group {
+	var g *Group
+	c.w.eng.Do(func(op *engine.Op) { g = c.failed(op) })
+	return g
+}
+
+// failed is Failed with the engine held.
+func (c *comm) failed(op *engine.Op) *Group {
 	var dead []engine.Proc
-	for _, p := range c.group.procs {
-		if c.w.eng.Failed(p) != nil {
-			dead = append(dead, p)
+	for _, g := range []*Group{c.group, c.remote} {
+		if g == nil {
+			continue
+		}
+		for _, p := range g.procs {
+			if op.Failed(p) != nil {
+				dead = append(dead, p)
+			}
 		}
 	}
 	return c.group.with(dead)
@@ -188,8 +200,11 @@ func (c *Comm) AckFailed() (*Group, error) {
 	if err := c.exists("AckFailed"); err != nil {
 		return nil, err
 	}
-	g := c.Failed()
-	c.w.eng.Acknowledge(c.base + ctxMessages)
+	var g *Group
+	c.w.eng.Do(func(op *engine.Op) { // at one moment: who dies now is told of later
+		g = c.failed(op)
+		op.Acknowledge(c.base + ctxMessages)
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.acked = g.procs
@@ -204,6 +219,9 @@ func (c *Comm) Agree(flags int) (int, error) {
 	const op = "Agree"
 	if err := c.exists(op); err != nil {
 		return 0, err
+	}
+	if c.Inter() {
+		return 0, fail(op, ErrUnsupported, "of intercommunicators; agree on the two sides, or on what Merge has made of them")
 	}
 	c.mu.Lock()
 	acked := slices.Clone(c.acked)
@@ -270,6 +288,8 @@ type agreement struct {
 	and   int64
 	most  [3]int64      // the largest that anybody has given
 	dead  []uint64      // members known to be dead, a bit each
+	found []uint64      // those that this process has found so itself: nothing reaches them
+	gone  []bool        // members that are done, have said so, and send nothing more
 	fresh []uint64      // dead whom somebody has not acknowledged
 	done  bool          // the values are those of all
 	acked []engine.Proc // whose deaths the caller of Agree has acknowledged
@@ -284,7 +304,10 @@ var leastInts = [3]int64{math.MinInt64, math.MinInt64, math.MinInt64}
 
 func (c *Comm) newAgreement() *agreement {
 	n := (c.Size() + 63) / 64
-	return &agreement{c: c, tag: c.nextRecovery(), and: -1, most: leastInts, dead: make([]uint64, n), fresh: make([]uint64, n)}
+	return &agreement{
+		c: c, tag: c.nextRecovery(), and: -1, most: leastInts,
+		dead: make([]uint64, n), fresh: make([]uint64, n), found: make([]uint64, n), gone: make([]bool, c.Size()),
+	}
 }
 
 // words is what is told: done, and, most, dead, fresh.
@@ -353,18 +376,19 @@ func (a *agreement) reach() error {
 			}
 			return nil
 		}
-		news, err := a.collect(ids, in)
+		settled, err := a.collect(ids, in)
 		if err != nil {
 			return err
 		}
-		if round > 0 && !news {
+		if round > 0 && settled {
 			a.done = true
 		}
 	}
 }
 
 // exchange begins to tell all, and to hear of all, that are not known to be dead:
-// in ids are a receive and a send for each member.
+// in ids are a receive and a send for each member. Whom only others have found dead is
+// told so as well, in case it lives.
 func (a *agreement) exchange(round int) (ids []engine.ID, in []int64, err error) {
 	w := a.c.w
 	ctx, tag := a.c.base+ctxRecovery, a.tag|int32(round&1)<<30
@@ -372,29 +396,40 @@ func (a *agreement) exchange(round int) (ids []engine.ID, in []int64, err error)
 	in = make([]int64, len(mine)*a.c.Size())
 	ids = make([]engine.ID, 2*a.c.Size())
 	for i, p := range a.c.group.procs {
-		if i == a.c.rank || a.isDead(i) {
+		if i == a.c.rank || has(a.found, i) || a.gone[i] {
 			continue
 		}
 		buf := bytesOf(in[i*len(mine) : (i+1)*len(mine)])
-		ids[2*i], err = w.eng.Irecv(&engine.RecvArgs{From: p, Context: ctx, Tag: tag, Buf: buf, Swap: swapInt64})
+		if !a.isDead(i) {
+			ids[2*i], err = w.eng.Irecv(&engine.RecvArgs{From: p, Context: ctx, Tag: tag, Buf: buf, Swap: swapInt64})
+		}
 		if err == nil {
 			ids[2*i+1], err = w.eng.Isend(&engine.SendArgs{To: p, Context: ctx, Tag: tag, Data: bytesOf(mine)})
 		}
 		if err != nil && !died(err) {
 			return nil, nil, err
 		}
+		err = nil
+		if a.isDead(i) { // nobody waits for that
+			w.eng.Free(ids[2*i+1])
+		}
 	}
 	return ids, in, nil
 }
 
-// collect waits for what exchange has begun, and reports whether a death was
-// noticed that was not known before.
-func (a *agreement) collect(ids []engine.ID, in []int64) (news bool, err error) {
+// errDisowned is how an agreement ends at a process that others count as dead: their
+// links to it have failed, and the others go on without it.
+var errDisowned = errors.New("other members count this process as dead")
+
+// collect waits for what exchange has begun. It reports whether all from whom it has
+// heard know of the same deaths, and no other was noticed. Where two living members have
+// lost each other, the one of the lower rank is believed.
+func (a *agreement) collect(ids []engine.ID, in []int64) (settled bool, err error) {
 	before := slices.Clone(a.dead)
 	size := len(in) / a.c.Size()
 	var heard []int
 	for i := range a.c.group.procs {
-		if i == a.c.rank || a.isDead(i) {
+		if i == a.c.rank || a.isDead(i) || a.gone[i] {
 			continue
 		}
 		_, err := a.c.w.eng.Wait(ids[2*i])
@@ -410,14 +445,29 @@ func (a *agreement) collect(ids []engine.ID, in []int64) (news bool, err error) 
 			return false, err
 		}
 	}
+	settled = true
 	for _, i := range heard {
-		a.learn(in[i*size : (i+1)*size])
+		v := in[i*size : (i+1)*size]
+		told := v[2+len(a.most):][:len(a.dead)]
+		if told[a.c.rank/64]>>(a.c.rank%64)&1 != 0 {
+			return false, engine.ErrProcFailed{Proc: a.c.group.self, Err: errDisowned}
+		}
+		a.gone[i] = v[0] != 0
+		if a.isDead(i) && !a.gone[i] { // one that was heard of before says so
+			continue
+		}
+		settled = settled && slices.EqualFunc(told, before, func(x int64, y uint64) bool { return uint64(x) == y })
+		a.learn(v)
 	}
-	return !slices.Equal(before, a.dead), nil
+	return settled && slices.Equal(before, a.dead), nil
 }
+
+// has reports whether a set has a member.
+func has(set []uint64, i int) bool { return set[i/64]>>(i%64)&1 != 0 }
 
 func (a *agreement) bury(i int) {
 	a.dead[i/64] |= 1 << (i % 64)
+	a.found[i/64] |= 1 << (i % 64)
 	if !slices.Contains(a.acked, a.c.group.procs[i]) {
 		a.fresh[i/64] |= 1 << (i % 64)
 	}

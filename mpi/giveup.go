@@ -168,7 +168,7 @@ func (o *circle) concerned(n notice) error {
 	}
 	from := slices.Index(o.procs, n.from)
 	switch {
-	case o.whole != nil && n.dead == farDeath:
+	case o.whole != nil && n.dead == farDeath, o.whole != nil && o == o.whole.far && n.dead == wasRevoked: // what was revoked there is not ours
 		return errFarDeath{n.from}
 	case o.whole != nil && n.dead == wasRevoked:
 		return engine.ErrRevoked

@@ -321,19 +321,14 @@ func (c *Comm) interAllgatherv(op string, send, recv vec, l Layout) (*run, error
 	return s.run(send, recv), nil
 }
 
-// interAlltoall is Alltoall and Alltoallv: a has Count or layouts.
+// interAlltoall is Alltoall and Alltoallv: a has layouts.
 func (c *Comm) interAlltoall(op string, a coll.Args, send, recv vec) (*run, error) {
 	if a.InPlace {
 		return nil, fail(op, ErrBuffer, "there is no in place on intercommunicators")
 	}
-	n := c.RemoteSize()
 	out, in := Layout{a.Counts, a.Displs}, Layout{a.RecvCounts, a.RecvDispls}
-	if a.RecvCounts == nil {
-		out.Counts = slices.Repeat([]int{a.Count}, n)
-		in.Counts = out.Counts
-	}
 	s := c.stages()
-	s.directly(out.parts(coll.Send, max(send.size(), 1)), in.parts(coll.Recv, max(recv.size(), 1)))
+	s.directly(out.parts(coll.Send, send.size()), in.parts(coll.Recv, recv.size()))
 	return s.run(send, recv), nil
 }
 

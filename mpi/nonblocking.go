@@ -72,7 +72,7 @@ func (c *Comm) recvUntil(op string, buf borrowed, from engine.Proc, source, tag 
 	if err != nil {
 		return Status{}, err
 	}
-	st, err := r.wait(op, c.ctx)
+	st, err := r.block(op, c.ctx)
 	if !st.Cancelled {
 		copy(buf.b, data[:min(st.Bytes, int64(len(data)))])
 	}

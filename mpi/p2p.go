@@ -65,7 +65,7 @@ func Sendrecv[S, R Scalar](c *Comm, send []S, dest, sendTag int, recv []R, sourc
 		_, _ = r.Wait()
 		return Status{}, err
 	}
-	return r.wait("Sendrecv", c.ctx)
+	return r.block("Sendrecv", c.ctx)
 }
 
 // SendrecvReplace is Sendrecv with one buffer for both.

@@ -121,11 +121,18 @@ func (c *Comm) Accept(port string, root int) (*Comm, error) {
 	}
 	o := c.making()
 	d, err := o.meet(op, root, c.group, func() (*circle, error) {
-		l, err := o.listenAt(op, port)
-		if err != nil {
-			return nil, err
+		for {
+			l, err := o.listenAt(op, port)
+			if err != nil {
+				return nil, err
+			}
+			far, err := l.answer()
+			var gone errFarDeath
+			if o.far == nil || !errors.As(err, &gone) || gone.by != l.run.source {
+				return far, err
+			}
+			o.far = nil // who called has given that up since: the next
 		}
-		return l.answer()
 	})
 	d, err = o.made(d, err)
 	return d, c.wrap(op, -1, err)

@@ -108,6 +108,22 @@ func (r *Request) wait(op string, ctx context.Context) (Status, error) {
 	return r.finish(st, err)
 }
 
+// block is wait for a blocking call, of which nothing stays pending: a receive that was
+// warned of a death is withdrawn, unless it has matched by then.
+func (r *Request) block(op string, ctx context.Context) (Status, error) {
+	st, err := r.wait(op, ctx)
+	var warned engine.ErrProcFailedPending
+	if r.None() || !errors.As(err, &warned) {
+		return st, err
+	}
+	c, peer := r.c, int(r.peer)
+	_ = c.w.eng.Cancel(r.id) // says nothing that the status does not
+	if st, err = r.wait(op, ctx); err != nil || !st.Cancelled {
+		return st, err
+	}
+	return Status{}, c.wrap(op, peer, engine.ErrProcFailed{Proc: warned.Proc, Err: warned})
+}
+
 // waitUntil waits for the end or, when ctx ends first, withdraws what can be
 // withdrawn and revokes the communicator otherwise.
 func (r *Request) waitUntil(op string, ctx context.Context) (Status, error) {

@@ -187,7 +187,7 @@ func (c *Comm) RecvBuf(b Buf, source, tag int) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return r.wait("RecvBuf", c.ctx)
+	return r.block("RecvBuf", c.ctx)
 }
 
 // IrecvBuf begins a RecvBuf.

@@ -43,8 +43,9 @@ type World struct {
 	exit      func(code int)
 }
 
-// finalizeTime bounds how long a process waits for the others at the end.
-const finalizeTime = 2 * time.Minute
+// finalizeTime bounds how long a process waits at the end, when all have come to it, for
+// its links and its launcher. Only tests change it.
+var finalizeTime = 2 * time.Minute
 
 // Init makes the process a member of the job that its launcher started: that of
 // meshrun, mpiexec, mpirun or srun, or one of a single process. All processes of
@@ -200,15 +201,15 @@ func (w *World) Finalize() error {
 		}
 	}
 	w.profile.Close(true) // what follows is ours
-	ctx, cancel := context.WithTimeout(context.Background(), finalizeTime)
-	defer cancel()
 	var errs []error
-	if !w.finalized.Load() && w.launcher.Size() > 1 && !w.anyFailed() {
-		err := Barrier(w.world.WithContext(ctx))
-		if err != nil && !errors.Is(err, ErrProcFailed) && !(errors.Is(err, ErrRevoked) && ctx.Err() == nil) { // not all are left, or agree on it
+	if !w.finalized.Load() && w.launcher.Size() > 1 && !w.anyFailed() { // for as long as the last one takes to come
+		err := Barrier(w.world)
+		if err != nil && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrRevoked) { // not all are left, or agree on it
 			errs = append(errs, err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), finalizeTime)
+	defer cancel()
 	if !w.finalized.CompareAndSwap(false, true) {
 		return fail(op, ErrNotInitialized, "it was called before")
 	}

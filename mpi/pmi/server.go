@@ -188,7 +188,17 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn, rank int) error {
 	ss := &session{srv: s, conn: conn, rank: rank, greets: rank < 0, room: make(chan struct{}, 1), more: make(chan struct{}, 1)}
 	s.mu.Lock()
 	crowded := len(s.sessions) >= 2*s.cfg.Size+64
+	if crowded {
+		for old := range s.sessions { // one that has not said who it is makes room
+			if old.strange {
+				old.strange, crowded = false, false
+				old.conn.Close() // it leaves sessions by itself
+				break
+			}
+		}
+	}
 	if !crowded {
+		ss.strange = ss.greets
 		s.sessions[ss] = struct{}{}
 	}
 	s.mu.Unlock()
@@ -268,6 +278,7 @@ func (s *Server) enter(ss *session) error {
 		}
 	}
 	r.phase, r.s, r.in, r.parts = here, ss, false, false
+	ss.strange = false
 	s.mu.Unlock()
 	if back {
 		s.tell(Notice{Kind: Back, Rank: ss.rank})
@@ -309,8 +320,8 @@ func (s *Server) leave(rank int, ss *session, to phase, code int) {
 		s.checkBarrier(rank, to)
 	}
 	s.mu.Unlock()
+	s.names.drop(s, rank)
 	if to == dead {
-		s.names.drop(s, rank)
 		s.tell(Notice{Kind: Died, Rank: rank, Code: code})
 	}
 }

@@ -22,11 +22,12 @@ const (
 // session is one connection. The goroutine of ServeConn reads and answers;
 // another writes, since barriers and notices come from elsewhere.
 type session struct {
-	srv    *Server
-	conn   net.Conn
-	rank   int  // -1: not yet known
-	greets bool // the rank must introduce itself
-	spawn  spawning
+	srv     *Server
+	conn    net.Conn
+	rank    int  // -1: not yet known
+	greets  bool // the rank must introduce itself
+	strange bool // and has not yet; guarded by the server's mu
+	spawn   spawning
 
 	spawns sync.WaitGroup // requests for jobs that are under way
 

@@ -34,6 +34,9 @@ func (e *Engine) Close(ctx context.Context) error {
 func (e *Engine) until(ctx context.Context, holds func() bool) error {
 	wait := 20 * time.Microsecond
 	for {
+		if err := ctx.Err(); err != nil { // whose time is over says nothing any more, not even goodbye
+			return err
+		}
 		e.glance()
 		if holds() {
 			return nil

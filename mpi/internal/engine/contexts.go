@@ -152,6 +152,10 @@ func (e *Engine) purge(d *domain) {
 func (e *Engine) Acknowledge(c Context) {
 	e.gate.lock()
 	defer e.leave()
+	e.acknowledge(c)
+}
+
+func (e *Engine) acknowledge(c Context) {
 	d, err := e.domain(c)
 	if err != nil {
 		return

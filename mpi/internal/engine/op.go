@@ -63,6 +63,9 @@ func (o *Op) Complete(id ID, st Status, err error) {
 // Failed is Engine.Failed.
 func (o *Op) Failed(p Proc) error { return o.e.failure(p) }
 
+// Acknowledge is Engine.Acknowledge.
+func (o *Op) Acknowledge(c Context) { o.e.acknowledge(c) }
+
 // Revoke is Engine.Revoke.
 func (o *Op) Revoke(c Context, err error) { o.e.revoke(c, err) }
 

@@ -1,0 +1,102 @@
+package mpi_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/meshmpi/meshmpi/mpi"
+	"github.com/meshmpi/meshmpi/mpi/mpitest"
+)
+
+// What AckFailed has not returned it has not acknowledged.
+func TestAckRace(t *testing.T) {
+	missed, raced := 0, 0
+	end := time.Now().Add(3 * time.Second)
+	for i := 0; time.Now().Before(end) && missed == 0; i++ {
+		mpitest.Run(t, 8, func(c *mpi.Comm) error {
+			if c.Rank() > 0 {
+				time.Sleep(time.Duration(c.Rank()*30+i%97) * time.Microsecond)
+				return crash(c)
+			}
+			for {
+				g, err := c.AckFailed()
+				if err != nil {
+					return err
+				}
+				if c.Failed().Size() > g.Size() { // one has died since
+					raced++
+					r, err := mpi.Irecv(c, make([]int, 1), mpi.AnySource, 9)
+					if err != nil {
+						return err
+					}
+					_, done, err := r.Test()
+					if !done { // the engine knows of a death before Failed does
+						time.Sleep(20 * time.Millisecond)
+						_, _, err = r.Test()
+					}
+					if !errors.Is(err, mpi.ErrProcFailedPending) {
+						missed++
+					}
+					_ = r.Cancel()
+					_, _ = r.Wait()
+				}
+				if g.Size() == 7 || missed > 0 {
+					return nil
+				}
+			}
+		}, mpitest.FaultTolerant())
+	}
+	if missed > 0 {
+		t.Errorf("%d of %d deaths were acknowledged without having been returned", missed, raced)
+	}
+	t.Log(raced, "races")
+}
+
+// AckFailed returns whose deaths it acknowledges: those of the other side as well.
+func TestInterAck(t *testing.T) {
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		x, err := interHalves(c)
+		if err != nil {
+			return err
+		}
+		if err := mpi.Barrier(c); err != nil {
+			return err
+		}
+		if c.Rank() == 3 {
+			return crash(c)
+		}
+		if _, err := mpi.Recv(c, make([]int, 1), 3, 1); !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("receive from the dead: %v", err)
+		}
+		r, err := mpi.Irecv(x, make([]int, 1), mpi.AnySource, 2)
+		if err != nil {
+			return err
+		}
+		_, done, err := r.Test()
+		g, aerr := x.AckFailed()
+		if aerr != nil {
+			return aerr
+		}
+		if c.Rank() == 2 { // 3 is of its own side, and could not have sent
+			if done {
+				t.Errorf("rank 2: a receive from the other side: %v", err)
+			}
+		} else if !errors.Is(err, mpi.ErrProcFailedPending) || g.Size() != 1 {
+			t.Errorf("rank %d: %v; %d were acknowledged, want 1", c.Rank(), err, g.Size())
+		}
+		_ = r.Cancel()
+		_, _ = r.Wait()
+		return nil
+	}, mpitest.FaultTolerant())
+}
+
+// interHalves is an intercommunicator of ranks 0 and 1 with 2 and 3.
+func interHalves(c *mpi.Comm) (*mpi.Comm, error) {
+	half, err := c.Split(c.Rank()/2, 0)
+	if err != nil {
+		return nil, err
+	}
+	return half.InterCreate(0, c, (1-c.Rank()/2)*2, 3)
+}
