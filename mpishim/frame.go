@@ -21,6 +21,7 @@ const (
 	frameInput  = 'i' // down: bytes for standard input; none is its end
 	frameSignal = 'k' // down: one byte, the signal, for the process's group
 	frameShown  = 'd' // down: one frame of output was shown
+	frameEnd    = 'q' // down: end every process, and then yourself
 	frameOut    = 'o' // up: bytes of standard output
 	frameErr    = 'e' // up: bytes of standard error
 	frameTaken  = 'a' // up: one frame of input was passed on
@@ -28,7 +29,7 @@ const (
 )
 
 const (
-	agentHello  = "\x00meshrun-ranks 3"
+	agentHello  = "\x00meshrun-ranks 4"
 	frameHeader = 9
 	maxFrame    = 64 << 10 // bytes of a payload
 	maxStart    = 8 << 20  // bytes of frameStart's
@@ -67,7 +68,7 @@ func readFrame(r io.Reader) (frame, error) {
 	switch f.kind {
 	case frameStart:
 		most = maxStart
-	case frameInput, frameSignal, frameShown, frameOut, frameErr, frameTaken, frameExit:
+	case frameInput, frameSignal, frameShown, frameEnd, frameOut, frameErr, frameTaken, frameExit:
 	default:
 		return frame{}, fmt.Errorf("a frame of kind %d: %w", f.kind, errFrame)
 	}

@@ -130,11 +130,11 @@ func (j *goJob) run(ctx context.Context) (int, error) {
 		case <-force:
 			if j.ending {
 				j.cut()
-				j.scr.giveUp() // or the readers of what they say wait for it
 			}
 			j.end()
 		case <-stuck:
-			j.scr.giveUp()
+			j.scr.giveUpStill()
+			stuck = time.After(stuckTime)
 		}
 		if j.left == 0 {
 			j.settle()
@@ -144,7 +144,10 @@ func (j *goJob) run(ctx context.Context) (int, error) {
 		case j.ending && !told:
 			told, force = true, time.After(ranksGrace+afterDeath)
 		case j.sig != 0 && !asked && !told:
-			asked, force, stuck = true, time.After(afterSignal), time.After(stuckTime)
+			asked, force = true, time.After(afterSignal)
+		}
+		if j.sig != 0 && stuck == nil { // what was said is for whoever reads, until the user ends it
+			stuck = time.After(stuckTime)
 		}
 	}
 	return j.outcome()
@@ -153,6 +156,7 @@ func (j *goJob) run(ctx context.Context) (int, error) {
 // cut ends the nodes' agents by force.
 func (j *goJob) cut() {
 	for _, n := range j.nodes {
+		n.hangUp()
 		n.cancel()
 	}
 }
@@ -191,7 +195,7 @@ func (j *goJob) end() {
 	j.ending = true
 	j.endWorlds()
 	for _, n := range j.nodes {
-		n.hangUp()
+		n.finish()
 	}
 }
 

@@ -128,8 +128,8 @@ func (j *goJob) startWorld(apps []App, places []int, opt worldOptions) (*goWorld
 	for i, a := range apps {
 		of = append(of, slices.Repeat([]int{i}, a.N)...)
 	}
-	if len(of) != len(places) || len(j.procs)+len(of) > maxRanks {
-		return nil, failf(CodeFailed, "%d ranks for %d places; a job has at most %d", len(of), len(places), maxRanks)
+	if len(of) != len(places) || len(j.procs)+len(of) > MaxRanks {
+		return nil, failf(CodeFailed, "%d ranks for %d places; a job has at most %d", len(of), len(places), MaxRanks)
 	}
 	keys := map[string]string{"PMI_process_mapping": processMapping(places)}
 	for k, v := range opt.keys {

@@ -25,10 +25,11 @@ type goNode struct {
 
 	errs bytes.Buffer // what the agent's own standard error said; whole when done
 
-	mu     sync.Mutex // guards what follows
-	queue  []frame
-	hungUp bool
-	more   chan struct{} // size 1: queue or hungUp has changed
+	mu       sync.Mutex // guards what follows
+	queue    []frame
+	hungUp   bool
+	finished bool          // frameEnd was queued
+	more     chan struct{} // size 1: queue or hungUp has changed
 }
 
 // startNode starts an agent and what reads and writes its streams.
@@ -89,6 +90,17 @@ func (n *goNode) send(f frame) {
 	defer n.mu.Unlock()
 	if !n.hungUp {
 		n.queue = append(n.queue, f)
+		n.poke()
+	}
+}
+
+// finish has the agent end its processes and itself; what they say meanwhile is shown.
+func (n *goNode) finish() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.finished && !n.hungUp {
+		n.finished = true
+		n.queue = append(n.queue, frame{kind: frameEnd})
 		n.poke()
 	}
 }

@@ -61,6 +61,9 @@ func (j *goJob) spawnHere(req pmi.SpawnRequest) (*goWorld, error) {
 	if j.ending {
 		return nil, errors.New("the job is ending")
 	}
+	if n := req.Ranks(); n > MaxRanks {
+		return nil, fmt.Errorf("%d ranks are too many; a job has at most %d", n, MaxRanks)
+	}
 	opt := worldOptions{keys: req.Keys, spawned: true, joins: req.Joins}
 	var apps []App
 	var places []int

@@ -17,6 +17,8 @@ type outlet struct {
 	moved *sync.Cond
 	queue []piece
 	bytes int // in queue, and being written
+	wrote int // pieces
+	seen  int // wrote, when still was last asked; -1: never
 	shut  bool
 	lost  bool  // what comes is dropped
 	err   error // the first, which is why
@@ -29,7 +31,7 @@ type piece struct {
 }
 
 func newOutlet() *outlet {
-	o := &outlet{done: make(chan struct{})}
+	o := &outlet{seen: -1, done: make(chan struct{})}
 	o.moved = sync.NewCond(&o.mu)
 	go o.run() // ends at close, or giveUp when what it writes has been taken
 	return o
@@ -51,6 +53,7 @@ func (o *outlet) run() {
 		o.mu.Unlock()
 		_, err := p.to.Write(p.bytes)
 		o.mu.Lock()
+		o.wrote++
 		if o.bytes -= len(p.bytes); err != nil {
 			o.err = err
 			o.drop()
@@ -89,6 +92,17 @@ func (o *outlet) giveUp() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.drop()
+}
+
+// giveUpStill is giveUp where something waits, and none of it was written since the last
+// call.
+func (o *outlet) giveUpStill() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.bytes > 0 && o.wrote == o.seen {
+		o.drop()
+	}
+	o.seen = o.wrote
 }
 
 func (o *outlet) drop() {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxRanks bounds a job.
-const maxRanks = 1 << 20
+// MaxRanks bounds a job.
+const MaxRanks = 1 << 20
 
 // Place is a host and how many ranks it gets, in the order of the ranks.
 type Place struct {
@@ -22,8 +22,8 @@ type Place struct {
 // a site stay together, this node first, then its site; -H's own order wins.
 // With oversubscribe, ranks beyond the slots are dealt out evenly.
 func Put(hosts []Host, want string, n int, oversubscribe bool) ([]Place, error) {
-	if n < 1 || n > maxRanks {
-		return nil, failf(CodeFailed, "%d ranks: between 1 and %d can run", n, maxRanks)
+	if n < 1 || n > MaxRanks {
+		return nil, failf(CodeFailed, "%d ranks: between 1 and %d can run", n, MaxRanks)
 	}
 	places, err := candidates(hosts, want)
 	if err != nil {
@@ -99,7 +99,7 @@ func named(hosts []Host, want string) ([]Place, error) {
 		slots := 0
 		if counted {
 			var err error
-			if slots, err = strconv.Atoi(text); err != nil || slots < 1 || slots > maxRanks {
+			if slots, err = strconv.Atoi(text); err != nil || slots < 1 || slots > MaxRanks {
 				return nil, failf(CodeFailed, "-H %s: %q is no number of slots", item, text)
 			}
 		}

@@ -148,9 +148,10 @@ func stageDir() (string, error) {
 
 // receive is the shell program that stores a staged file: HASH, NAME. What was
 // not used for thirty days goes. It is as checks is.
-const receive = `set -e; umask 077; d="$HOME/.cache/meshmpi/stage"; mkdir -p "$d/$1"; ` +
+const receive = `set -e; umask 077; d="$HOME/.cache/meshmpi/stage"; mkdir -p "$d"; ` +
+	`if [ -f "$d/$1" ]; then rm -f "$d/$1"; fi; mkdir -p "$d/$1"; touch "$d/$1"; ` +
 	`find "$d" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} + 2>/dev/null || :; ` +
-	`touch "$d/$1"; if [ -x "$d/$1/$2" ]; then exit 0; fi; ` +
+	`if [ -x "$d/$1/$2" ]; then exit 0; fi; ` +
 	`t="$d/$1/.$$"; trap 'rm -f "$t"' EXIT; cat >"$t"; chmod 700 "$t"; mv "$t" "$d/$1/$2"`
 
 // Stage copies the programs of the plan to every node, this one included, into

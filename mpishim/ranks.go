@@ -110,17 +110,34 @@ func agentRanks(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	frames, failed := readFrames(in, ctx.Done(), func() {})
 	var err error
+	var ended chan struct{} // closed when a frame's end has ended all; until then output is still shown
 	for err == nil {
 		select {
 		case f := <-frames:
-			err = a.do(f)
+			switch {
+			case f.kind == frameEnd && ended == nil:
+				ended = make(chan struct{})
+				go func() { // ends with the processes
+					a.end()
+					close(ended)
+				}()
+			case ended != nil && (f.kind == frameEnd || f.kind == frameStart):
+			default:
+				err = a.do(f)
+			}
+		case <-ended:
+			err = io.EOF
 		case err = <-failed:
 		case <-ctx.Done():
 			a.told.Store(true)
 			err = io.EOF
 		}
 	}
-	a.end()
+	if ended == nil {
+		a.end()
+	} else {
+		<-ended
+	}
 	close(a.starts)
 	starter.Wait()
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {

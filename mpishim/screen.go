@@ -72,7 +72,8 @@ func (s *screen) outlast(done <-chan struct{}, signals <-chan os.Signal, told bo
 				s.giveUp()
 			}
 		case <-late:
-			s.giveUp()
+			s.giveUpStill()
+			late = time.After(stuckTime)
 		}
 	}
 }
@@ -112,6 +113,14 @@ func (s *screen) result(code int, err error, signals <-chan os.Signal, told bool
 func (s *screen) giveUp() {
 	for _, o := range s.outlet {
 		o.giveUp()
+	}
+}
+
+// giveUpStill is giveUp for the streams that stand still between two calls.
+func (s *screen) giveUpStill() {
+	s.outlet[0].giveUpStill()
+	if s.outlet[1] != s.outlet[0] {
+		s.outlet[1].giveUpStill()
 	}
 }
 

@@ -329,6 +329,9 @@ func (o *options) apps() (apps []mpishim.App, total int, err error) {
 		if end == 0 || n < 1 {
 			return nil, 0, fmt.Errorf("every program needs -n with at least 1 rank, and a name")
 		}
+		if n > mpishim.MaxRanks-total {
+			return nil, 0, fmt.Errorf("a job has at most %d ranks", mpishim.MaxRanks)
+		}
 		apps = append(apps, mpishim.App{N: n, Prog: words[0], Args: words[1:end]})
 		total += n
 		if end == len(words) {

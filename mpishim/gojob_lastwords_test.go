@@ -1,0 +1,24 @@
+package mpishim
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestGoJobsLastWords: a rank that is told to end, and takes two seconds to save its state,
+// is heard to the end.
+func TestGoJobsLastWords(t *testing.T) {
+	p := goPlan(t, "/bin/sh", "-c", "trap 'sleep 2; echo saved $PMI_RANK; exit 0' TERM; sleep 4242 & wait")
+	cmd, out, errs := job(t, p)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	cmd.Process.Signal(syscall.SIGTERM)
+	cmd.Wait()
+	lines := out.String()
+	if len(lines) != len("saved 0\nsaved 1\nsaved 2\n") || exitCode(cmd) != 143 {
+		t.Errorf("got %q, %q, code %d", lines, errs, exitCode(cmd))
+	}
+}
