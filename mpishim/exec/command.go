@@ -74,7 +74,7 @@ func (s *session) start(ch ssh.Channel, payload []byte, env []string) (*command,
 	}
 	acc := s.account
 	c := &command{s: s, drain: make(chan struct{}), ended: make(chan error, 1), tree: tree{ancestor: os.Getpid()}}
-	c.tree.cgroup = makeCgroup(os.Getpid())
+	c.tree.cgroup = makeCgroup()
 	files, err := c.run(acc, request.Command, env)
 	if err != nil {
 		return nil, err

@@ -2,9 +2,11 @@ package exec
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -138,5 +140,51 @@ func TestCgroup2Root(t *testing.T) {
 	}
 	if got := cgroup2Root(strings.ReplaceAll(text, "cgroup2", "cgroup")); got != "" {
 		t.Errorf("without version 2: got %q", got)
+	}
+}
+
+// TestCgroupsOfTheKilledGo: what was left empty long ago goes when the next group is made,
+// what is new or in use stays.
+func TestCgroupsOfTheKilledGo(t *testing.T) {
+	own := ownCgroup()
+	if own == "" {
+		t.Skip("there is no version 2 hierarchy here")
+	}
+	group := func() string {
+		dir, err := os.MkdirTemp(own, cgroupName)
+		if err != nil {
+			t.Skipf("groups cannot be made here: %v", err)
+		}
+		t.Cleanup(func() { os.Remove(dir) })
+		return dir
+	}
+	left, fresh, used := group(), group(), group()
+	long := time.Now().Add(-time.Hour)
+	for _, dir := range []string{left, used} {
+		if err := os.Chtimes(dir, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sleep := exec.Command("sleep", "60")
+	fd, err := os.Open(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	sleep.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(fd.Fd())}
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sleep.Process.Kill(); sleep.Wait() })
+
+	made := makeCgroup()
+	if made == "" {
+		t.Fatal("no group was made")
+	}
+	t.Cleanup(func() { os.Remove(made) })
+	for dir, want := range map[string]bool{left: false, fresh: true, used: true, made: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: is there: %v, want %v", dir, err == nil, want)
+		}
 	}
 }

@@ -157,9 +157,41 @@ func cgroupProcs(dir string) []int {
 	return pids
 }
 
+// cgroupName begins the names of sessions' groups.
+const cgroupName = "meshmpi-exec-"
+
 // makeCgroup makes a group for a session's command beneath our own in the
 // version 2 hierarchy, and returns "" where that is not there or not writable.
-func makeCgroup(pid int) string {
+// What sessions that were killed have left there goes.
+func makeCgroup() string {
+	own := ownCgroup()
+	if own == "" {
+		return ""
+	}
+	sweepCgroups(own, time.Now().Add(-time.Minute))
+	dir, err := os.MkdirTemp(own, cgroupName) // not by process: other PID namespaces have the same numbers
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+// sweepCgroups removes sessions' groups that are empty and older. Those in which there are
+// processes stay by themselves.
+func sweepCgroups(own string, than time.Time) {
+	entries, _ := os.ReadDir(own)
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), cgroupName) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.ModTime().Before(than) {
+			_ = syscall.Rmdir(filepath.Join(own, e.Name()))
+		}
+	}
+}
+
+// ownCgroup is the directory of this process's group, "" where there is none.
+func ownCgroup() string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return ""
@@ -177,11 +209,7 @@ func makeCgroup(pid int) string {
 	if root == "" || own == "" || slices.Contains(strings.Split(own, "/"), "..") {
 		return ""
 	}
-	dir := filepath.Join(root, own, "meshmpi-exec-"+strconv.Itoa(pid))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return ""
-	}
-	return dir
+	return filepath.Join(root, own)
 }
 
 // cgroup2Root finds the mount point of the version 2 hierarchy in the text of
