@@ -61,6 +61,7 @@ type Server struct {
 	done     int                   // ranks that have left, one way or the other
 	missing  int                   // ranks that have never come
 	sessions map[*session]struct{} // all connections
+	came     uint64                // connections so far
 	listen   map[*session]struct{} // those that asked for notices
 	idle     chan struct{}         // closed when done is Size, or the job is aborted
 	met      chan struct{}         // closed when missing is 0
@@ -187,18 +188,10 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn, rank int) error {
 	}
 	ss := &session{srv: s, conn: conn, rank: rank, greets: rank < 0, room: make(chan struct{}, 1), more: make(chan struct{}, 1)}
 	s.mu.Lock()
-	crowded := len(s.sessions) >= 2*s.cfg.Size+64
-	if crowded {
-		for old := range s.sessions { // one that has not said who it is makes room
-			if old.strange {
-				old.strange, crowded = false, false
-				old.conn.Close() // it leaves sessions by itself
-				break
-			}
-		}
-	}
+	crowded := len(s.sessions) >= 2*s.cfg.Size+64 && !s.makeRoom()
 	if !crowded {
-		ss.strange = ss.greets
+		s.came++
+		ss.came, ss.strange = s.came, ss.greets
 		s.sessions[ss] = struct{}{}
 	}
 	s.mu.Unlock()
@@ -206,6 +199,23 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn, rank int) error {
 		return errors.New("pmi: more connections than ranks could have")
 	}
 	return ss.serve(ctx)
+}
+
+// makeRoom ends the connection that has not said for longest whose it is, and reports
+// whether there was one. The caller holds mu.
+func (s *Server) makeRoom() bool {
+	var oldest *session
+	for ss := range s.sessions {
+		if ss.strange && (oldest == nil || ss.came < oldest.came) {
+			oldest = ss
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	oldest.strange = false
+	oldest.conn.Close() // it leaves sessions by itself
+	return true
 }
 
 // Died tells the server what the launcher sees: the process of a rank has ended

@@ -24,9 +24,10 @@ const (
 type session struct {
 	srv     *Server
 	conn    net.Conn
-	rank    int  // -1: not yet known
-	greets  bool // the rank must introduce itself
-	strange bool // and has not yet; guarded by the server's mu
+	rank    int    // -1: not yet known
+	came    uint64 // its number among all
+	greets  bool   // the rank must introduce itself
+	strange bool   // and has not yet; guarded by the server's mu
 	spawn   spawning
 
 	spawns sync.WaitGroup // requests for jobs that are under way
