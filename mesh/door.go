@@ -41,10 +41,11 @@ type mac1 [blake2s.Size128]byte
 // lately remembers the last initiations that were opened, so that copies,
 // repeated by a peer or replayed by anybody, cost no key agreement.
 type lately struct {
-	mu    sync.Mutex // guards what follows
-	known map[mac1]struct{}
-	ring  [latelyKept]mac1
-	next  int
+	mu      sync.Mutex // guards what follows
+	known   map[mac1]struct{}
+	ring    [latelyKept]mac1
+	next    int
+	refused []mac1 // of nodes that we did not know then
 }
 
 // has reports whether pkt, an initiation, was added lately.
@@ -62,4 +63,27 @@ func (l *lately) add(pkt []byte) {
 	l.ring[l.next] = mac1(pkt[initMAC1:initMAC2])
 	l.known[l.ring[l.next]] = struct{}{}
 	l.next = (l.next + 1) % latelyKept
+}
+
+// maxRefusedInitiations is how many initiations of unknown nodes are opened again.
+const maxRefusedInitiations = 64
+
+// refuse notes that pkt, which was added, came from a node that we do not know.
+func (l *lately) refuse(pkt []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.refused) < maxRefusedInitiations {
+		l.refused = append(l.refused, mac1(pkt[initMAC1:initMAC2]))
+	}
+}
+
+// reconsider has those that were refused opened again if they are repeated, now that we
+// may know who they are from: a peer makes no other for five seconds.
+func (l *lately) reconsider() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, mac := range l.refused {
+		delete(l.known, mac)
+	}
+	l.refused = l.refused[:0]
 }

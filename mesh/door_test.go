@@ -150,6 +150,33 @@ func TestCopiesCostNothing(t *testing.T) {
 	}
 }
 
+// TestStrangerBecomesKnown: a peer repeats its initiation until it is answered. The first
+// may come before we hear who the peer is; those after it must count.
+func TestStrangerBecomesKnown(t *testing.T) {
+	m := idleMesh(t)
+	a, ka := newIdentity(t, "a", 2)
+	pkt := captureInitiation(t, a, m.cfg.Self, ka)
+	repeat := func() int {
+		m.handshake(pkt, &source{via: via{addr: otherAddr}})
+		m.drain()
+		return len(m.bind.inject)
+	}
+	if repeat() != 0 {
+		t.Fatal("an unknown node's initiation reached WireGuard")
+	}
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	m.checkRecords(time.Now())
+	if repeat() != 1 {
+		t.Error("the repeated initiation of a node that has become known is dropped")
+	}
+	for i := range 2 * maxRefusedInitiations {
+		m.door.lately.refuse(forged(m.cfg.Self.ID, i))
+	}
+	if n := len(m.door.lately.refused); n > maxRefusedInitiations {
+		t.Errorf("%d refused initiations are remembered", n)
+	}
+}
+
 // TestForgedPingsCostAHash: pings in the name of a node that we have not talked
 // to cost one key agreement in all, and never reach the loop after that.
 func TestForgedPingsCostAHash(t *testing.T) {

@@ -173,6 +173,7 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 	}
 	r := m.configure(now, id)
 	if r == nil {
+		m.door.lately.refuse(pkt)
 		m.log.Debug("handshake from a node that is unknown or not to be trusted", "id", id)
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -183,6 +184,7 @@ func (m *Mesh) restore(now time.Time, rec Recent) {
 }
 
 func (m *Mesh) checkRecords(now time.Time) {
+	m.door.lately.reconsider()
 	m.bind.probeKeys.Range(func(short, _ any) bool {
 		if rec, ok := m.cfg.Directory.ByShort(short.(peer.Short)); !ok || !m.trusted(now, rec) {
 			m.bind.probeKeys.Delete(short)
@@ -191,7 +193,7 @@ func (m *Mesh) checkRecords(now time.Time) {
 	})
 	for id, r := range m.loop.remotes {
 		rec, ok := m.cfg.Directory.ByID(id)
-		if !ok || !m.trusted(now, rec) || !rec.Node.SignKey.Equal(r.node.SignKey) {
+		if !ok || !m.trusted(now, rec) || !rec.Node.SignKey.Equal(r.node.SignKey) || !slices.Equal(rec.Node.Addrs(), r.node.Addrs()) {
 			m.log.Info("peer cut off", "node", r.node.Name, "revoked", rec.Revoked)
 			m.forget(r)
 			continue

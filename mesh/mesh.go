@@ -124,6 +124,10 @@ func (s *Socket) NewPath(to netip.AddrPort) peer.Path { return &direct{s.bind.pa
 // by the sockets' readers: it must not block and must not keep the bytes.
 func (s *Socket) OnSTUN(f func(pkt []byte, from netip.AddrPort)) { s.bind.stun = f }
 
+// AnswerWhereAsked is for a node that others know by an address: what is sent to them
+// comes from there; see udp.Pair. Call it before the mesh is made.
+func (s *Socket) AnswerWhereAsked() error { return s.bind.pair.AnswerWhereAsked() }
+
 // Forward sets the relay in this node, before the mesh is made.
 func (s *Socket) Forward(f Forwarder) { s.bind.relay = f }
 

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -25,6 +26,23 @@ func TestTellRTT(t *testing.T) {
 		t.Errorf("told %v ms, want %v", told, want)
 	}
 	(&Mesh{}).tellRTT(r, time.Second) // nobody asks
+}
+
+// TestOtherAddresses: a node that comes back with other addresses, since its own were
+// given away, is reached at those, and nobody is taken for it at the old ones.
+func TestOtherAddresses(t *testing.T) {
+	m := idleMesh(t)
+	a, _ := newIdentity(t, "a", 2)
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	before := m.configure(time.Now(), a.ID).node
+	a.Addr4 = netip.MustParseAddr("100.80.0.9")
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	m.checkRecords(time.Now())
+	m.configure(time.Now(), a.ID)
+	known := *m.tun.known.Load()
+	if known[a.Addr4] == nil || known[before.Addr4] != nil {
+		t.Errorf("known are %v; want %v", slices.Collect(maps.Keys(known)), a.Addrs())
+	}
 }
 
 // TestSourceOfEvicted: an address that lost its place to others and comes back is

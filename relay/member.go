@@ -12,6 +12,7 @@ import (
 // key is one grant's key. Counters belong to it, so that a node whose clock was
 // set back is cured by a new grant.
 type key struct {
+	secret  [32]byte
 	mac     *mac
 	counter uint64 // of the last bind; 0 while unused
 	expires time.Time
@@ -35,18 +36,23 @@ func (m *member) bound(now time.Time) bool {
 	return m.addr.IsValid() && now.Before(m.until)
 }
 
-// admit gives m a new key. A key that was never used is forgotten; the one in
-// use is kept for a while, since the new grant may not arrive.
-func (m *member) admit(secret *[32]byte, now, until time.Time) {
-	if m.key != nil && m.key.counter != 0 {
+// admit returns the secret of m's next key: secret, or that of the grant before, if
+// nobody has bound with it yet. Of two grants that are made one after the other the
+// first may be the last to arrive. The key in use is kept for a while, since the new
+// grant may not arrive at all.
+func (m *member) admit(secret [32]byte, now, until time.Time) [32]byte {
+	if m.key != nil && m.key.counter == 0 {
+		secret = m.key.secret
+	} else {
 		m.old = m.key
 	}
-	m.key = &key{mac: newMAC(secret), expires: until}
+	m.key = &key{secret: secret, mac: newMAC(&secret), expires: until}
 	if m.old != nil {
 		m.old.expires = earlier(m.old.expires, until)
 	}
 	m.grace = now.Add(Grace)
 	m.until = earlier(m.until, until)
+	return secret
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -80,9 +80,9 @@ func NewServer(cfg ServerConfig) *Server {
 	return s
 }
 
-// Admit lets a node bind until the given time and returns a fresh Grant for it
-// in JSON. A live binding goes on: the key it uses stays good until the node
-// binds with the new one, for Grace at most.
+// Admit lets a node bind until the given time and returns a Grant for it in JSON,
+// with a fresh key unless nobody has used the last one. A live binding goes on: the
+// key it uses stays good until the node binds with the new one, for Grace at most.
 func (s *Server) Admit(id peer.ID, until time.Time) (json.RawMessage, error) {
 	now := s.now()
 	if !now.Before(until) {
@@ -90,10 +90,6 @@ func (s *Server) Admit(id peer.ID, until time.Time) (json.RawMessage, error) {
 	}
 	g := Grant{Relay: s.name, Short: id.Short(), Expires: until}
 	rand.Read(g.Key[:]) // never fails, see crypto/rand
-	doc, err := json.Marshal(g)
-	if err != nil {
-		return nil, fmt.Errorf("relay: encode grant for %s: %w", id, err)
-	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +104,11 @@ func (s *Server) Admit(id peer.ID, until time.Time) (json.RawMessage, error) {
 		m = &member{id: id, short: g.Short}
 		s.members[g.Short] = m
 	}
-	m.admit(&g.Key, now, until)
+	g.Key = m.admit(g.Key, now, until)
+	doc, err := json.Marshal(g)
+	if err != nil {
+		return nil, fmt.Errorf("relay: encode grant for %s: %w", id, err)
+	}
 	return doc, nil
 }
 

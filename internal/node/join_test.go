@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,7 +27,23 @@ import (
 // hubAt is a hub that is reached through a wire which tests can cut.
 type hubAt struct {
 	*hub.Hub
-	cut func() bool // asked before a hub's bytes are passed on; true drops the connection
+	cut  func() bool // asked before a hub's bytes are passed on; true drops the connection
+	full atomic.Bool // its disk
+}
+
+// disk is a hub's store, on a disk that may be full.
+type disk struct {
+	hub.Store
+	full *atomic.Bool
+}
+
+func (d disk) Update(f func(hub.Tx) error) error {
+	return d.Store.Update(func(tx hub.Tx) error {
+		if err := f(tx); err != nil || !d.full.Load() {
+			return err
+		}
+		return syscall.ENOSPC
+	})
 }
 
 // newHub serves a hub of a new network until the test ends.
@@ -42,17 +60,17 @@ func newHub(t *testing.T) *hubAt {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := must(hub.New(hub.Config{Network: network, Self: self, Keys: keys, Chain: func() [][]byte { return chain },
-		Issuer: issuer, Store: store, Advertise: []string{outer.Addr().String()}}))(t)
+	at := &hubAt{cut: func() bool { return false }}
+	at.Hub = must(hub.New(hub.Config{Network: network, Self: self, Keys: keys, Chain: func() [][]byte { return chain },
+		Issuer: issuer, Store: disk{store, &at.full}, Advertise: []string{outer.Addr().String()}}))(t)
 	inner := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() {
-		if err := h.Serve(ctx, inner); err != nil {
+		if err := at.Serve(ctx, inner); err != nil {
 			t.Errorf("hub: %v", err)
 		}
 	})
-	at := &hubAt{Hub: h, cut: func() bool { return false }}
 	all.Go(func() {
 		for {
 			c, err := outer.Accept()
@@ -144,6 +162,27 @@ func TestJoinAgain(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "joining.json")); err == nil {
 		t.Error("the mark of a joining is left in the state directory")
+	}
+}
+
+// TestJoinAgainAtAFullHub: nor does a hub that cannot write now make us forget the keys
+// that it has admitted.
+func TestJoinAgainAtAFullHub(t *testing.T) {
+	h := newHub(t)
+	opt := JoinOptions{State: filepath.Join(t.TempDir(), "state"), Name: "a1", Token: must(h.CreateToken("", 1, 0))(t)}
+	h.cut = func() bool { return h.admitted("a1") }
+	_, _, err := Join(t.Context(), opt)
+	wantLine(t, err, "broke off")
+	if !h.admitted("a1") {
+		t.Error("the hub has not admitted us")
+	}
+	h.cut = func() bool { return false }
+	h.full.Store(true)
+	_, _, err = Join(t.Context(), opt)
+	wantLine(t, err, "no space left")
+	h.full.Store(false)
+	if _, _, err = Join(t.Context(), opt); err != nil {
+		t.Errorf("when the hub has room again: %v", err)
 	}
 }
 

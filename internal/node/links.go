@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -31,12 +32,13 @@ type links struct {
 	mu      sync.Mutex             // guards what follows
 	doubted map[peer.ID]struct{}   // up, although a hub that has just started says otherwise
 	relays  map[string]*boundRelay // by relay name
-	hubs    map[string]netip.AddrPort
+	hubs    map[string][]netip.AddrPort
 	ctx     context.Context // of the relays' goroutines
+	lookUp  func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 func newLinks(d *daemon, sock *mesh.Socket) *links {
-	l := &links{d: d, sock: sock, relays: map[string]*boundRelay{}, doubted: map[peer.ID]struct{}{}, hubs: map[string]netip.AddrPort{}}
+	l := &links{d: d, sock: sock, relays: map[string]*boundRelay{}, doubted: map[peer.ID]struct{}{}, hubs: map[string][]netip.AddrPort{}, lookUp: net.DefaultResolver.LookupNetIP}
 	l.client = hub.NewClient(hub.ClientConfig{
 		Network: d.id.network, Self: d.id.self, Keys: d.id.keys, Chain: d.id.Chain,
 		Hubs: d.hubs(), Log: d.log, Cores: runtime.NumCPU(), Advertise: d.id.config.Advertise,
@@ -205,7 +207,8 @@ func (l *links) grant(hubAddr string, addr netip.AddrPort, raw json.RawMessage) 
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hubs[hubAddr] = addr
+	l.hubs[hubAddr] = []netip.AddrPort{addr}
+	l.d.group.Go(func() error { l.lookElsewhere(hubAddr, g.Relay, addr); return nil }) // ended by l.ctx
 	if g.Relay == l.d.id.self.Name {
 		return // our own
 	}
@@ -296,20 +299,6 @@ func (l *links) relayStats() (sum relay.ClientStats) {
 		sum.Unbound, sum.Unfit, sum.Unsent, sum.Refused = sum.Unbound+s.Unbound, sum.Unfit+s.Unfit, sum.Unsent+s.Unsent, sum.Refused+s.Refused
 	}
 	return sum
-}
-
-// stunServers lists the hubs' addresses.
-func (l *links) stunServers() []netip.AddrPort {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var list []netip.AddrPort
-	for _, a := range l.hubs {
-		if !a.Addr().IsLoopback() {
-			list = append(list, a)
-		}
-	}
-	slices.SortFunc(list, netip.AddrPort.Compare)
-	return slices.Compact(list)
 }
 
 // boundRelay is a relay as the mesh sees it.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -114,9 +115,35 @@ func TestHubStartsAnew(t *testing.T) {
 	}
 }
 
-// TestRelayMoves: a relay that is offered at a second address while it works at
-// the first is looked for there once it is silent, without another offer.
-func TestRelayMoves(t *testing.T) {
+// TestBothFamilies: a hub that is known by a name is asked at its addresses of both
+// families what NATs are between, whichever the control session has taken.
+func TestBothFamilies(t *testing.T) {
+	d := knowing()
+	d.log = slog.New(slog.DiscardHandler)
+	d.group = new(errgroup.Group)
+	l := newLinks(d, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.ctx = ctx
+	l.lookUp = func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		if host != "hub.example.org" {
+			t.Errorf("looks up %q", host)
+		}
+		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("::ffff:192.0.2.1")}, nil
+	}
+	own := must(json.Marshal(relay.Grant{Relay: d.id.self.Name, Key: [32]byte{1}, Expires: time.Now().Add(time.Hour)}))(t)
+	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:51820"), netip.MustParseAddrPort("192.0.2.2:51820"), netip.MustParseAddrPort("[2001:db8::1]:51820")}
+	for range 2 { // a grant comes with every session
+		l.grant("hub.example.org:51820", netip.MustParseAddrPort("[2001:db8::1]:51820"), own)
+		l.grant("192.0.2.2:51820", netip.MustParseAddrPort("192.0.2.2:51820"), own)
+		eventually.Holds(t, "both families are known", func() bool { return slices.Equal(l.stunServers(), want) })
+	}
+	cancel()
+	_ = d.group.Wait()
+}
+
+// meshed returns a node's links on a mesh that runs until the test ends.
+func meshed(t *testing.T) (*daemon, *links) {
+	t.Helper()
 	d := knowing()
 	d.log = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -134,6 +161,29 @@ func TestRelayMoves(t *testing.T) {
 		}
 		stack.Close()
 	})
+	return d, l
+}
+
+// TestRelayOfOtherFamily: a relay that cannot be reached by UDP in the family of the
+// control session is found in the other.
+func TestRelayOfOtherFamily(t *testing.T) {
+	d, l := meshed(t)
+	moves := newMovingRelay(t)
+	there := moves.at(t)
+	l.lookUp = func(context.Context, string, string) ([]netip.Addr, error) { return []netip.Addr{there.Addr()}, nil }
+	l.grant("hub.example.org:1", netip.AddrPortFrom(netip.IPv6Loopback(), there.Port()),
+		must(moves.srv.Admit(d.id.self.ID, time.Now().Add(time.Hour)))(t))
+	eventually.Holds(t, "the relay is bound", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.relays["r1"].Bound()
+	})
+}
+
+// TestRelayMoves: a relay that is offered at a second address while it works at
+// the first is looked for there once it is silent, without another offer.
+func TestRelayMoves(t *testing.T) {
+	d, l := meshed(t)
 
 	moves := newMovingRelay(t)
 	offer := func(at netip.AddrPort) {
@@ -234,23 +284,7 @@ func TestStanding(t *testing.T) {
 // UDP from here. It is silent for a while, as when this host has no network, and comes
 // back where it was: it must be bound again, though no hub offers it anew.
 func TestRelayComesBack(t *testing.T) {
-	d := knowing()
-	d.log = slog.New(slog.DiscardHandler)
-	ctx, cancel := context.WithCancel(t.Context())
-	sock := must(mesh.NewSocket(udp.Ports{}))(t)
-	stack := must(tun.NewStack(d.id.self.Addrs(), 0))(t)
-	d.mesh = must(mesh.New(mesh.Config{Network: d.id.network, Self: d.id.self, Socket: sock, TUN: stack, Directory: d.dir}))(t)
-	d.group = new(errgroup.Group)
-	d.group.Go(func() error { return d.mesh.Run(ctx) })
-	l := newLinks(d, sock)
-	l.ctx = ctx
-	t.Cleanup(func() {
-		cancel()
-		if err := d.group.Wait(); err != nil {
-			t.Error(err)
-		}
-		stack.Close()
-	})
+	d, l := meshed(t)
 	moves := newMovingRelay(t)
 	offer := func(at netip.AddrPort) {
 		l.grant("hub:1", at, must(moves.srv.Admit(d.id.self.ID, time.Now().Add(time.Hour)))(t))

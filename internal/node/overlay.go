@@ -105,6 +105,9 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 	sock.OnSTUN(finder.Input)
 	if d.hub != nil {
 		sock.Forward(d.hub.relay)
+		if err := sock.AnswerWhereAsked(); err != nil {
+			d.log.Warn("answers may come from another address than others have asked", "err", err)
+		}
 	}
 	cfg := mesh.Config{
 		Network: d.id.network, Self: d.id.self, WGKey: d.id.keys.WG, Socket: sock, TUN: d.host.Device(),

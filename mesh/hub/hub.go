@@ -174,7 +174,7 @@ func (h *Hub) serve(ctx context.Context, raw net.Conn, config *tls.Config) {
 	} else if h.door.mayJoin(conn.RemoteAddr()) {
 		err = h.admission(conn)
 	} else {
-		err = writeMessage(conn, errorMessage(fmt.Errorf("%w: too many join from this address; try again in a minute", ErrRefused)))
+		err = writeMessage(conn, errorMessage(fmt.Errorf("%w: too many join from this address; try again in a minute", ErrNotNow)))
 	}
 	if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil {
 		h.log.Info("connection ended", "from", conn.RemoteAddr(), "err", err)

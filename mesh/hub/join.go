@@ -47,9 +47,9 @@ type JoinResult struct {
 
 // Join asks the token's hubs, one after the other, to admit a node. The first
 // that answers decides; the next is asked where one cannot be reached, proves to
-// be no hub of the network, or falls silent: asking again with the same keys
-// spends no second use of the token. Errors are one line; those that a hub gives
-// are ErrTokenUsed and the like.
+// be no hub of the network, cannot tell now, or falls silent: asking again with the
+// same keys spends no second use of the token. Errors are one line; those that a hub
+// gives are ErrTokenUsed and the like.
 func Join(ctx context.Context, req JoinRequest) (JoinResult, error) {
 	if err := cert.ValidLabel(req.Name); err != nil {
 		return JoinResult{}, err
@@ -160,7 +160,11 @@ func (req JoinRequest) ask(ctx context.Context, addr string) (JoinResult, error)
 // brokenOff tells a hub's refusal, which decides, from its silence.
 func brokenOff(addr string, err error) error {
 	if no := (*refusal)(nil); errors.As(err, &no) {
-		return fmt.Errorf("hub: %s: %w", addr, err)
+		err = fmt.Errorf("hub: %s: %w", addr, err)
+		if errors.Is(err, ErrNotNow) {
+			return &noAnswer{err}
+		}
+		return err
 	}
 	return &noAnswer{fmt.Errorf("hub: %s broke off while it was asked to admit this node (%w); try again", addr, bare(err))}
 }
@@ -288,9 +292,23 @@ func (h *Hub) judge(ephemeral *ecdh.PrivateKey, challenge, m message) (message, 
 	defer h.deciding.Unlock()
 	n, chain, err := h.ledger.admit(&t, applicant{id: peer.ID(m.Key), signKey: m.Sign, name: m.Name, site: h.cfg.Self.Site}, h.cfg.Now())
 	if err != nil {
-		return message{}, err
+		return message{}, verdict(err)
 	}
 	h.log.Info("admitted", "name", n.Name, "site", n.Site, "addr", n.Addr4)
 	h.board.enter(n, chain)
 	return message{Type: typeWelcome, Chain: chain, Hubs: h.cfg.Advertise}, nil
+}
+
+// verdict tells what is wrong with a joiner from what is wrong here, as a full disk:
+// that must not have the joiner throw away keys that were admitted before.
+func verdict(err error) error {
+	if errors.Is(err, ErrRefused) {
+		return err
+	}
+	for _, kind := range codes {
+		if errors.Is(err, kind) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrNotNow, err)
 }

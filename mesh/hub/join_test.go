@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -240,6 +241,49 @@ func TestProofs(t *testing.T) {
 	check(t, err)
 }
 
+// fullStore is a store on a disk that is full, while it is.
+type fullStore struct {
+	Store
+	full atomic.Bool
+}
+
+func (s *fullStore) Update(f func(Tx) error) error {
+	return s.Store.Update(func(tx Tx) error {
+		if err := f(tx); err != nil || !s.full.Load() {
+			return err
+		}
+		return syscall.ENOSPC
+	})
+}
+
+// TestFullDisk: a hub that cannot write does not say that it refuses the node, and
+// another one is asked.
+func TestFullDisk(t *testing.T) {
+	w := newNetwork(t, "100.80.0.0/16")
+	full := &fullStore{Store: w.store}
+	w.store = full
+	w.start("127.0.0.1:0")
+	defer w.stop()
+	tok := w.token(1)
+	full.full.Store(true)
+	_, err := w.join(tok, "b1")
+	if !errors.Is(err, ErrNotNow) || errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "no space") {
+		t.Errorf("got %v", err)
+	}
+	oneLine(t, err)
+	first := true
+	tok.Hubs = append(tok.Hubs, w.addr)
+	k := keys(t)
+	_, err = Join(t.Context(), JoinRequest{Token: tok, Name: "b1", Keys: k, Check: func(peer.Network) error {
+		full.full.Store(first)
+		first = false
+		return nil
+	}})
+	if err != nil {
+		t.Errorf("the second hub has room: %v", err)
+	}
+}
+
 // TestFlood has one address ask faster than it may.
 func TestFlood(t *testing.T) {
 	w := newWorld(t)
@@ -248,7 +292,7 @@ func TestFlood(t *testing.T) {
 	for range 2 * joinBurst {
 		if _, err := w.join(tok, "b1"); err == nil {
 			t.Fatal("admitted with a wrong secret")
-		} else if errors.Is(err, ErrRefused) {
+		} else if errors.Is(err, ErrNotNow) {
 			if !strings.Contains(err.Error(), "too many") || w.hub.Stats().Refused == 0 {
 				t.Errorf("got %v, counted %d", err, w.hub.Stats().Refused)
 			}

@@ -22,6 +22,7 @@ var (
 	ErrRevoked      = errors.New("node has been revoked")
 	ErrRefused      = errors.New("refused")
 	ErrClock        = errors.New("clocks differ")
+	ErrNotNow       = errors.New("not now") // the hub cannot tell; it may have admitted the same keys before
 )
 
 // Buckets of the store.

@@ -130,6 +130,7 @@ const codeAbsent = "absent"
 var codes = map[string]error{
 	"token-unknown": ErrTokenUnknown, "token-used": ErrTokenUsed, "token-expired": ErrTokenExpired,
 	"token-revoked": ErrTokenRevoked, "name-taken": ErrNameTaken, "full": ErrFull, "revoked": ErrRevoked,
+	"not-now": ErrNotNow,
 }
 
 // refusal is an error that came over the wire, or goes there.

@@ -81,7 +81,7 @@ func TestLongestRecords(t *testing.T) {
 }
 
 func TestErrorsOverTheWire(t *testing.T) {
-	for _, kind := range []error{ErrTokenUnknown, ErrTokenUsed, ErrTokenExpired, ErrTokenRevoked, ErrNameTaken, ErrFull, ErrRevoked, ErrRefused} {
+	for _, kind := range []error{ErrTokenUnknown, ErrTokenUsed, ErrTokenExpired, ErrTokenRevoked, ErrNameTaken, ErrFull, ErrRevoked, ErrRefused, ErrNotNow} {
 		var buf bytes.Buffer
 		check(t, writeMessage(&buf, errorMessage(fmt.Errorf("%w; do this", kind))))
 		m, err := readMessage(&buf, maxNodeFrame)

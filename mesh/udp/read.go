@@ -12,8 +12,9 @@ import (
 // (UDP_MAX_SEGMENTS).
 const maxSegments = 64
 
-// controlSize is room for the GRO segment size and the overflow counter.
-var controlSize = unix.CmsgSpace(4) + unix.CmsgSpace(4)
+// controlSize is room for the GRO segment size, the overflow counter and the address
+// that a message was sent to.
+var controlSize = unix.CmsgSpace(4) + unix.CmsgSpace(4) + unix.CmsgSpace(unix.SizeofInet6Pktinfo)
 
 // Reader reads one family's socket. It belongs to one goroutine.
 type Reader struct {
@@ -68,6 +69,9 @@ func (r *Reader) deal(m *message, bufs [][]byte, sizes []int, from []netip.AddrP
 	}
 	if len(m.data) == 0 || !m.from.IsValid() {
 		return n
+	}
+	if r.s.homes != nil {
+		r.s.homes.note(m.from, m.control)
 	}
 	if segment <= 0 || segment > len(m.data) {
 		segment = len(m.data)

@@ -24,7 +24,7 @@ type writer struct {
 func newWriter() *writer {
 	w := &writer{call: newCall(BatchSize), msgs: make([]message, BatchSize), runs: make([]int, BatchSize)}
 	for i := range w.msgs {
-		w.msgs[i].control = make([]byte, 0, unix.CmsgSpace(2))
+		w.msgs[i].control = make([]byte, 0, unix.CmsgSpace(2)+unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 	}
 	return w
 }
@@ -46,27 +46,31 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	w := s.writers.Get().(*writer)
 	defer s.writers.Put(w)
 
-	gso := s.gso && !s.plain.has(to.Addr())
-	n := w.fill(pkts, gso)
+	gso, home := s.gso && !s.plain.has(to.Addr()), s.homes.of(to)
+	n := w.fill(pkts, gso, home)
 	sent, err := s.write(w.call, w.msgs[:n], to)
 	if gso && errors.Is(err, unix.EIO) {
 		// The interface cannot checksum segments (udp(7), UDP_SEGMENT). Joined
 		// datagrams still stand in their own buffers, so send those.
 		s.plain.add(to.Addr())
 		rest := pkts[w.datagrams(sent):]
-		_, err = s.write(w.call, w.msgs[:w.fill(rest, false)], to)
+		_, err = s.write(w.call, w.msgs[:w.fill(rest, false, home)], to)
 	}
 	for i := range w.msgs[:len(pkts)] {
 		w.msgs[i].data = nil
 	}
 	if err != nil {
 		p.dropped.Add(uint64(len(pkts)))
+		if home.IsValid() && !errors.Is(err, unix.EAGAIN) {
+			s.homes.forget(to) // it may be ours no longer
+		}
 	}
 	return err
 }
 
-// fill lays pkts out in messages and returns how many it used.
-func (w *writer) fill(pkts [][]byte, gso bool) int {
+// fill lays pkts out in messages, to be sent from home if that is valid, and returns
+// how many it used.
+func (w *writer) fill(pkts [][]byte, gso bool, home netip.Addr) int {
 	n := 0
 	for i := 0; i < len(pkts); {
 		m := &w.msgs[n]
@@ -77,6 +81,9 @@ func (w *writer) fill(pkts [][]byte, gso bool) int {
 		}
 		if run > 1 {
 			m.control = segmentControl(m.control, uint16(size))
+		}
+		if home.IsValid() {
+			m.control = appendHome(m.control, home)
 		}
 		w.runs[n] = run
 		i += run
@@ -112,21 +119,9 @@ func join(pkts [][]byte) (joined []byte, run int) {
 }
 
 func segmentControl(oob []byte, size uint16) []byte {
-	oob = oob[:unix.CmsgSpace(2)]
-	clear(oob)
-	// struct cmsghdr: length, level, type in native order; see cmsg(3).
-	lenField := unix.CmsgLen(2)
-	if unix.SizeofCmsghdr == 16 {
-		binary.NativeEndian.PutUint64(oob, uint64(lenField))
-		binary.NativeEndian.PutUint32(oob[8:], unix.SOL_UDP)
-		binary.NativeEndian.PutUint32(oob[12:], unix.UDP_SEGMENT)
-	} else {
-		binary.NativeEndian.PutUint32(oob, uint32(lenField))
-		binary.NativeEndian.PutUint32(oob[4:], unix.SOL_UDP)
-		binary.NativeEndian.PutUint32(oob[8:], unix.UDP_SEGMENT)
-	}
-	binary.NativeEndian.PutUint16(oob[unix.CmsgLen(0):], size)
-	return oob
+	var data [2]byte
+	binary.NativeEndian.PutUint16(data[:], size)
+	return appendControl(oob, unix.SOL_UDP, unix.UDP_SEGMENT, data[:])
 }
 
 // write sends messages and returns how many it is done with.

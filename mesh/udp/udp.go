@@ -144,6 +144,7 @@ type socket struct {
 	gro      bool
 	overflow atomic.Uint32
 	writers  sync.Pool // of *writer
+	homes    *homes    // nil: the kernel chooses where to send from
 }
 
 func open(network string, port uint16) (*socket, error) {

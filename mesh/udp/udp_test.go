@@ -161,6 +161,56 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// TestAnswersWhereAsked: what is sent to somebody comes from where he has sent to, batches
+// and all, though the kernel would choose another address; not from one that is ours no
+// longer.
+func TestAnswersWhereAsked(t *testing.T) {
+	a, b := open2(t)
+	if err := b.AnswerWhereAsked(); err != nil {
+		t.Fatal(err)
+	}
+	asks := func(to string) netip.AddrPort {
+		t.Helper()
+		at := netip.AddrPortFrom(netip.MustParseAddr(to), b.Port())
+		i := 0
+		if at.Addr().Is6() {
+			i = 1
+		}
+		if err := a.Send([][]byte{[]byte("ask")}, at); err != nil {
+			t.Skipf("%s: %v", to, err)
+		}
+		_, from := collect(t, b.Readers()[i], 1)
+		batch := [][]byte{make([]byte, 1200, 4096), make([]byte, 1200), make([]byte, 700), make([]byte, 900)}
+		if err := b.Send(batch, from[0]); err != nil {
+			t.Fatal(err)
+		}
+		got, sources := collect(t, a.Readers()[i], len(batch))
+		for j := range got {
+			if len(got[j]) != len(batch[j]) || sources[j] != at {
+				t.Errorf("asked at %v, part %d of %d bytes came from %v", at, j, len(got[j]), sources[j])
+			}
+		}
+		return from[0]
+	}
+	to := asks("127.0.0.1")
+	asks("127.0.0.2")
+	asks("127.0.0.1")
+	b.v4.homes.at[to] = netip.MustParseAddr("192.0.2.1") // it has gone
+	if b.Send([][]byte{[]byte("lost")}, to) == nil || b.Send([][]byte{[]byte("found")}, to) != nil {
+		t.Error("an address that has gone is not given up")
+	}
+	if got, _ := collect(t, a.Readers()[0], 1); string(got[0]) != "found" {
+		t.Errorf("got %q", got)
+	}
+	for i := range maxHomes + 1 {
+		b.v4.homes.note(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1), appendHome(nil, to.Addr()))
+	}
+	if n := len(b.v4.homes.at); n > maxHomes {
+		t.Errorf("%d are remembered", n)
+	}
+	asks("::1")
+}
+
 // refusing is a socket whose interface towards one address cannot segment. It
 // takes one message a call, as a kernel may.
 type refusing struct {
@@ -248,7 +298,9 @@ func repeat(n, times int) []int {
 // FuzzParseControl: the kernel writes control messages, yet nothing there may panic.
 func FuzzParseControl(f *testing.F) {
 	f.Add(segmentControl(make([]byte, 0, 64), 1200))
+	f.Add(appendHome(appendHome(nil, netip.IPv6Loopback()), netip.MustParseAddr("127.0.0.1")))
 	f.Fuzz(func(t *testing.T, oob []byte) {
+		homeIn(oob)
 		if segment, _, _ := parseControl(oob); segment < 0 || segment > 65535 {
 			t.Fatalf("segment size %d", segment)
 		}
