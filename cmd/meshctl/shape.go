@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
@@ -40,12 +41,26 @@ type shapeClearCmd struct {
 
 func (c *shapeClearCmd) Run(d *deps) error { return d.setShape(api.ShapeRequest{Site: c.Site}) }
 
+// weight is 1 to 255.
+type weight int
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *weight) UnmarshalText(text []byte) error {
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n < 1 || n > 255 {
+		return fmt.Errorf("%q is no weight: it is 1 to 255", text)
+	}
+	*w = weight(n)
+	return nil
+}
+
 type shapeWeightCmd struct {
-	Weight int `arg:"" help:"1, which every node has, to 255: a node of weight 2 gets twice as much of the link as others, which keep their equal shares."`
+	Weight weight `arg:"" help:"1, which every node has, to 255: a node of weight 2 gets twice as much of the link as others, which keep their equal shares."`
 }
 
 func (c *shapeWeightCmd) Run(d *deps) error {
-	return d.setShape(api.ShapeRequest{Weight: &c.Weight})
+	w := int(c.Weight)
+	return d.setShape(api.ShapeRequest{Weight: &w})
 }
 
 func (d *deps) setShape(req api.ShapeRequest) error {

@@ -95,6 +95,11 @@ func TestShapeArgs(t *testing.T) {
 		{"set beta 0", "", "", 0, `"0" is no link's rate`},
 		{"clear", "", "", 0, "<site>"},
 		{"clear beta 1G", "", "", 0, "1G"},
+		{"weight 255", "weight <weight>", "", 0, ""},
+		{"weight", "", "", 0, "<weight>"},
+		{"weight heavy", "", "", 0, `"heavy" is no weight`},
+		{"weight 0", "", "", 0, `"0" is no weight`},
+		{"weight 256", "", "", 0, `"256" is no weight`},
 	} {
 		var c struct{ shapeCmd }
 		parser, err := kong.New(&c)
