@@ -59,7 +59,7 @@ func newLoads(ctx context.Context, env *Env, sizes []int, quick bool) (all []*lo
 	for _, n := range sizes {
 		total = append(total, n*2*siteRanks)
 	}
-	loops, seconds := 3, 0.5
+	loops, seconds := 3, 1.0
 	if quick {
 		seconds = 0.2
 	}
