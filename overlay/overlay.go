@@ -192,9 +192,14 @@ func (n *Node) at(network, base, addr string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, fmt.Errorf("overlay: listen: port %q", port)
 	}
 	if host != "" {
-		if a, err = netip.ParseAddr(host); err != nil {
+		b, err := netip.ParseAddr(host)
+		if err != nil {
 			return netip.AddrPort{}, fmt.Errorf("overlay: listen: %w", err)
 		}
+		if b = b.Unmap(); b.Is4() != a.Is4() && network != base {
+			return netip.AddrPort{}, fmt.Errorf("overlay: listen on %s %s: it is of the other family", network, addr)
+		}
+		a = b
 	}
 	return netip.AddrPortFrom(a, uint16(p)), nil
 }

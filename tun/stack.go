@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/time/rate"
 	wgtun "golang.zx2c4.com/wireguard/tun"
@@ -243,9 +245,12 @@ func (s *Stack) Addrs() []netip.Addr { return s.addrs }
 func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	c, err := gonet.DialContextTCP(ctx, s.stack, full(to), protocolOf(to.Addr()))
 	if err != nil {
+		if ctx.Err() == nil {
+			err = errnoOf(err)
+		}
 		return nil, fmt.Errorf("tun: dial %v: %w", to, err)
 	}
-	return c, nil
+	return s.conn(c), nil
 }
 
 // Dial is DialTCP for those who have a net.Dialer's kind of address: tcp, tcp4 or
@@ -260,26 +265,44 @@ func (s *Stack) Dial(ctx context.Context, network, addr string) (net.Conn, error
 	if err != nil {
 		return nil, fmt.Errorf("tun: dial %s: %w", addr, err)
 	}
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	if network == "tcp4" && !to.Addr().Is4() || network == "tcp6" && to.Addr().Is4() {
+		return nil, fmt.Errorf("tun: dial %s %s: it is of the other family", network, addr)
+	}
 	return s.DialTCP(ctx, to)
+}
+
+// own reports whether there is something to listen to at an address: gVisor takes any.
+func (s *Stack) own(a netip.Addr) error {
+	if !a.IsUnspecified() && !slices.Contains(s.addrs, a) {
+		return syscall.EADDRNOTAVAIL
+	}
+	return nil
 }
 
 // ListenTCP accepts connections to an address of the stack; port 0 takes a free
 // one.
 func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
-	l, err := gonet.ListenTCP(s.stack, full(at), protocolOf(at.Addr()))
-	if err != nil {
+	if err := s.own(at.Addr()); err != nil {
 		return nil, fmt.Errorf("tun: listen on %v: %w", at, err)
 	}
-	return l, nil
+	l, err := gonet.ListenTCP(s.stack, full(at), protocolOf(at.Addr()))
+	if err != nil {
+		return nil, fmt.Errorf("tun: listen on %v: %w", at, errnoOf(err))
+	}
+	return s.listener(l, at), nil
 }
 
 // ListenUDP opens a UDP socket at an address of the stack. Its datagrams may be
 // fragmented on their way, as with most sockets of a kernel.
 func (s *Stack) ListenUDP(at netip.AddrPort) (net.PacketConn, error) {
+	if err := s.own(at.Addr()); err != nil {
+		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, err)
+	}
 	var wq waiter.Queue
 	ep, err := s.stack.NewEndpoint(gudp.ProtocolNumber, protocolOf(at.Addr()), &wq)
 	if err != nil {
-		return nil, fmt.Errorf("tun: listen on udp %v: %s", at, err)
+		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, errnoOf(errors.New(err.String())))
 	}
 	// By default gVisor forbids it, and then gives all datagrams, and the fragments of
 	// those that it cuts itself, the identification 0.
@@ -289,9 +312,9 @@ func (s *Stack) ListenUDP(at netip.AddrPort) (net.PacketConn, error) {
 	}
 	if err != nil {
 		ep.Close()
-		return nil, fmt.Errorf("tun: listen on udp %v: %s", at, err)
+		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, errnoOf(errors.New(err.String())))
 	}
-	return gonet.NewUDPConn(&wq, ep), nil
+	return s.packetConn(gonet.NewUDPConn(&wq, ep), at), nil
 }
 
 func full(a netip.AddrPort) tcpip.FullAddress {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -125,9 +126,9 @@ func TestStackRefuses(t *testing.T) {
 	if _, err := a.DialTCP(ctx, netip.AddrPortFrom(b.Addrs()[0], 9)); err == nil {
 		t.Error("a port where nobody listens was reached")
 	}
-	for _, addr := range []string{"host:1", "100.80.0.2", ""} {
-		if _, err := a.Dial(ctx, "tcp", addr); err == nil {
-			t.Errorf("dialled %q", addr)
+	for _, x := range [][2]string{{"tcp", "host:1"}, {"tcp", "100.80.0.2"}, {"tcp", ""}, {"tcp4", "[fd00::2]:9"}, {"tcp6", "100.80.0.2:9"}} {
+		if _, err := a.Dial(ctx, x[0], x[1]); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dialled %s %q: %v", x[0], x[1], err)
 		}
 	}
 	if _, err := a.Dial(ctx, "udp", "100.80.0.2:1"); !errors.Is(err, errors.ErrUnsupported) {

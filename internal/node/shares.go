@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -191,7 +192,7 @@ func (s *liveShares) run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			s.take(buf[:n], from)
-		case isTimeout(err):
+		case errors.Is(err, os.ErrDeadlineExceeded):
 		case errors.Is(err, syscall.ECONNREFUSED): // a node's daemon is down
 		default:
 			return s.ended(ctx, err)
@@ -205,13 +206,6 @@ func (s *liveShares) ended(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	return fmt.Errorf("node: live shares: %w", err)
-}
-
-// isTimeout reports whether a deadline has passed, of a kernel's socket or of a
-// stack's.
-func isTimeout(err error) bool {
-	var t net.Error
-	return errors.As(err, &t) && t.Timeout()
 }
 
 // now is the machine's time.
