@@ -175,7 +175,9 @@ func (c *pingCmd) Run(d *deps) error {
 		last = r
 		if !d.json {
 			kind, _, _ := pathCells(&r.Path)
-			fmt.Printf("%s: %s by %s\n", r.Path.Node, micros(r.RTT), kind)
+			if _, err := fmt.Printf("%s: %s by %s\n", r.Path.Node, micros(r.RTT), kind); err != nil {
+				return err
+			}
 		}
 	}
 	if d.json {
@@ -200,8 +202,8 @@ func (c *envCmd) Run(d *deps) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(mpishim.Exports(o, c.Unset))
-	return nil
+	_, err = fmt.Print(mpishim.Exports(o, c.Unset))
+	return err
 }
 
 type eventsCmd struct{}

@@ -220,6 +220,8 @@ func withTUN(mode string) string {
 // badCtls ask daemons for what they cannot do or the caller may not.
 func badCtls() []bad {
 	return []bad{
+		{"nowhere to print the environment", "a1", "meshctl env > /dev/full", 1, "no space left"},
+		{"nowhere to print a round trip", "a1", "meshctl ping -c 1 b1 > /dev/full", 1, "no space left"},
 		{"no daemon", "a2", "meshctl status", 1, "/var/lib/meshd…meshd run"},
 		{"dead daemon's socket", "a2", "meshctl --state /run/nothing events", 1, "/run/nothing…meshd run"},
 		{"bad rate of a job", "a1", "meshrun -n 1 --matb fast -- true", 2, "--matb…fast…100Mb/s"},
