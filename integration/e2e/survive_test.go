@@ -13,6 +13,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/integration/deploy"
 	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/internal/eventually"
 )
 
 // job is a program that runs on a host while a test breaks things.
@@ -78,11 +79,14 @@ func wantStall(t *testing.T, out string, limit time.Duration) {
 	}
 }
 
-// stream starts the checked stream between a1 and b1 for some seconds.
+// stream starts the checked stream between a1 and b1 for some seconds, and returns when it
+// runs.
 func stream(ctx context.Context, t *testing.T, n *deploy.Network, seconds int) *job {
 	t.Helper()
-	return begin(ctx, t, n.Lab.Host("a1"), n.Tool("meshrun"), "-n", "2", "-H", "a1:1,b1:1", "--",
+	j := begin(ctx, t, n.Lab.Host("a1"), n.Tool("meshrun"), "-n", "2", "-H", "a1:1,b1:1", "--",
 		compiled(t, "stream", "openmpi"), fmt.Sprint(seconds))
+	eventually.Holds(t, "the job runs", func() bool { return strings.Contains(j.out.String(), "begun") || len(j.done) > 0 })
+	return j
 }
 
 // TestHubDies: a job over direct pairs does not notice that the hub is gone, and
