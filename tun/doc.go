@@ -21,6 +21,12 @@
 // TUN's MTU (SetPeerMTU) or TCP may begin with more than the kernel's ten
 // segments (SetPeerWindow). They hang on the TUN and go with it.
 //
-// No sysctl that outlives the TUN is touched. Names, resolvers and paths are
-// not its business; neither is what flows through the TUN.
+// Where a site has chosen so, a peer's route leads past the TUN over the LAN that
+// both are on (OpenNative, UseNative): the kernel's own speed, and no encryption.
+// That takes a gap in the firewall for exactly this neighbour, a rule and a table
+// for probes, and rp_filter=2 on the LAN's interface where it was 1, which is the
+// one sysctl that outlives the TUN; the journal has what it was.
+//
+// Names, resolvers and the choice of paths are not its business; neither is what
+// flows through the TUN.
 package tun

@@ -15,10 +15,13 @@ import (
 //
 //	table inet meshmpi_mesh0 {
 //		chain owner_<mark> {}     # whose it is, for restore
+//		set native_in { type ifname . ether_addr . ipv4_addr; }   # peers over the LAN: see Native
+//		set native_out { type ifname . ipv4_addr; }
 //		chain in {
 //			type filter hook prerouting priority raw; policy accept;
 //			iifname "lo" accept
 //			iifname "mesh0" accept
+//			iiftype ether ip daddr OWN iifname . ether saddr . ip saddr @native_in accept
 //			ip saddr CIDR counter drop       # spoofed
 //			ip daddr CIDR counter drop       # a neighbour reaching in
 //			(the same for ip6)
@@ -26,6 +29,7 @@ import (
 //		chain out {
 //			type filter hook postrouting priority raw; policy accept;
 //			oifname …                        # as above: leaks, our own and forwarded ones
+//			ip saddr OWN oifname . ip daddr @native_out accept
 //		}
 //	}
 //
@@ -43,7 +47,7 @@ func firewallTable(j *journal) *nftables.Table {
 // setFirewall puts our table in place of any by its name, in one transaction:
 // there is no instant without it.
 func (h *Host) setFirewall() error {
-	err := replaceTable(h.journal)
+	err := replaceTable(h.journal, nil)
 	if err != nil && noNFTables(err) {
 		h.warn("no nftables in this kernel: neighbours on the LAN can spoof virtual addresses", "err", err)
 		return nil
@@ -52,7 +56,7 @@ func (h *Host) setFirewall() error {
 	return err
 }
 
-func replaceTable(j *journal) error {
+func replaceTable(j *journal, open map[netip.Addr]native) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -62,6 +66,13 @@ func replaceTable(j *journal) error {
 	c.DelTable(t)
 	c.AddTable(t)
 	c.AddChain(&nftables.Chain{Name: ownerChain(j), Table: t})
+	if j.CIDR4.IsValid() {
+		for _, s := range nativeSets(t) {
+			if err := c.AddSet(s.Set, s.of(open)); err != nil {
+				return err
+			}
+		}
+	}
 	accept := nftables.ChainPolicyAccept
 	for _, side := range []struct {
 		name string
@@ -78,6 +89,9 @@ func replaceTable(j *journal) error {
 		add := func(exprs []expr.Any) { c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs}) }
 		for _, name := range []string{"lo", j.Tun} {
 			add(acceptInterface(side.key, name))
+		}
+		if j.CIDR4.IsValid() {
+			add(acceptNative(j, side.name))
 		}
 		for _, n := range j.nets() {
 			add(dropNet(n.cidr, false))

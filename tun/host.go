@@ -72,7 +72,8 @@ type Host struct {
 
 	mu       sync.Mutex // guards what follows and the host's routes
 	closed   bool
-	ways     map[netip.Addr]way // to peers that have a route of their own
+	ways     map[netip.Addr]way    // to peers that have a route of their own
+	natives  map[netip.Addr]native // peers to which the LAN is open
 	warnings []string
 }
 
@@ -94,7 +95,7 @@ func Open(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, lock: lock, fd: -1, ways: map[netip.Addr]way{}}
+	h := &Host{cfg: cfg, log: cfg.Log, lock: lock, fd: -1, ways: map[netip.Addr]way{}, natives: map[netip.Addr]native{}}
 	if err := h.open(h.steps()); err != nil {
 		lock.Close()
 		return nil, err
@@ -152,7 +153,7 @@ func (h *Host) predecessor() (netlink.Link, error) {
 	}
 	if old.plan == fresh.plan && (link == nil || link.Attrs().Name == h.cfg.Name) {
 		h.journal = old // what is left of it keeps guarding while the rest is made
-		return link, nil
+		return link, forgetNative(old)
 	}
 	changed, err := undo(old, h.cfg.StateDir)
 	if err != nil {

@@ -35,6 +35,7 @@ type journal struct {
 	BootID  string `json:"boot_id"` // another boot: the kernel has forgotten it all
 	Owner   string `json:"owner"`   // random; marks the link and the table as ours
 	plan
+	RPFilter map[string]string `json:"rp_filter,omitempty"` // what interfaces had before loosen, by name
 }
 
 // plan is what the host is to look like.
@@ -139,6 +140,11 @@ func decodeJournal(b []byte) (*journal, error) {
 	}
 	if err := j.check(); err != nil {
 		return nil, err
+	}
+	for name, was := range j.RPFilter {
+		if !validName(name) || was != "0" && was != strict {
+			return nil, fmt.Errorf("rp_filter of %.20q cannot have been %.20q", name, was)
+		}
 	}
 	return j, nil
 }

@@ -31,7 +31,7 @@ func (h *Host) repair() (mended []string, err error) {
 	if h.firewalled {
 		there, err := hasTable(h.journal)
 		if err == nil && !there {
-			err = note("firewall table", replaceTable(h.journal))
+			err = note("firewall table", replaceTable(h.journal, h.natives))
 		}
 		if err != nil {
 			return mended, err
@@ -72,7 +72,7 @@ func (h *Host) repair() (mended []string, err error) {
 	for a, w := range h.ways {
 		n, ok := h.netOf(a)
 		p := netip.PrefixFrom(a, a.BitLen())
-		if !ok || have[routeKey{p, unix.RTN_UNICAST}] {
+		if !ok || have[routeKey{p, unix.RTN_UNICAST}] || w.native != (native{}) { // who watches the way over a LAN sees to it
 			continue
 		}
 		if err := note("route to a peer", netlink.RouteReplace(h.through(p, n.addr, w))); err != nil {

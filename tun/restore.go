@@ -57,8 +57,10 @@ func undo(j *journal, dir string) (changed []string, err error) {
 			changed = append(changed, what+" removed")
 		}
 	}
+	undoNative(j, note)
 	removed, err := removeLink(j)
 	note(removed, err, "link "+j.Tun)
+	undoFilters(j, note)
 	for _, n := range j.nets() {
 		removed, err := removeRoute(unreachable(n.cidr))
 		note(removed, err, "route unreachable "+n.cidr.String())

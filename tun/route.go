@@ -203,8 +203,9 @@ func (h *Host) setRoutes() error {
 
 // way is what TCP is told of the way to a peer beyond what holds for all.
 type way struct {
-	mtu    int // bytes of a packet; 0: the TUN's
-	window int // segments; 0: the kernel's own, ten
+	mtu    int    // bytes of a packet; 0: the TUN's
+	window int    // segments; 0: the kernel's own, ten
+	native native // in use: past the TUN; nothing else counts then
 }
 
 // SetPeerMTU tells the kernel that packets to these virtual addresses may be at
@@ -268,7 +269,7 @@ func (h *Host) setPeer(a netip.Addr, w way) error {
 	case w == h.ways[a]:
 		return nil
 	}
-	r := h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, w)
+	r := h.route(a, n, w)
 	if w != (way{}) {
 		if err := netlink.RouteReplace(r); err != nil && !errors.Is(err, unix.ENETDOWN) { // Watch adds it when the link is up again
 			return err
@@ -276,12 +277,22 @@ func (h *Host) setPeer(a netip.Addr, w way) error {
 		h.ways[a] = w
 		return nil
 	}
-	r.Features = 0
+	if r = h.route(a, n, h.ways[a]); r.Gw == nil {
+		r.Features, r.MTU, r.InitCwnd = 0, 0, 0
+	}
 	if err := netlink.RouteDel(r); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
 		return err
 	}
 	delete(h.ways, a)
 	return nil
+}
+
+// route is a peer's own.
+func (h *Host) route(a netip.Addr, n network, w way) *netlink.Route {
+	if w.native != (native{}) {
+		return h.over(a, w.native, unix.RT_TABLE_MAIN)
+	}
+	return h.through(netip.PrefixFrom(a, a.BitLen()), n.addr, w)
 }
 
 // netOf returns the network that an address belongs to.

@@ -1,0 +1,342 @@
+package tun
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Native is how the kernel reaches a peer's virtual address over the LAN that both are
+// on, past the TUN: at the LAN's speed, and in clear. It is there in two steps, so that
+// the way can be tried before anything depends on it: OpenNative lets packets pass and
+// leads those with the probes' mark there, UseNative leads all.
+//
+// Nothing on a LAN proves who sent a packet: what the firewall lets in is what comes
+// from the peer's address on the LAN's interface with the peer's hardware address,
+// which a neighbour can forge. A site has to have chosen that.
+
+const (
+	// probeMark begins the mark of probes, which is also the number of their routing
+	// table; the rest is of the journal's mark, so that two daemons have two.
+	probeMark = 0x4d000000
+	// probePriority puts the probes' rule before the main table's, and before others'.
+	probePriority = 1077
+	maxLANMTU     = 9216 // bytes, of the largest jumbo frames' packets
+)
+
+// ErrNotOnLAN says that an address is not that of a neighbour on an Ethernet.
+var ErrNotOnLAN = errors.New("not on a LAN of this host")
+
+// Hop is a neighbour on a LAN.
+type Hop struct {
+	MTU  int // of the LAN, bytes
+	link int
+	name string
+	addr netip.Addr // on the LAN
+	mac  [6]byte
+}
+
+// native is the way over the LAN to one peer. The zero value is none.
+type native struct {
+	hop Hop
+	mtu int // bytes of a packet with which it is in use; 0: for probes alone
+}
+
+// Near returns the neighbour that has an IPv4 address on a LAN of this host, if it is
+// known there: something must have been sent to it lately.
+func (h *Host) Near(at netip.Addr) (Hop, error) {
+	at = at.Unmap()
+	if !at.Is4() || !h.journal.CIDR4.IsValid() {
+		return Hop{}, fmt.Errorf("tun: %v: %w", at, ErrNotOnLAN)
+	}
+	routes, err := netlink.RouteGet(at.AsSlice())
+	if err != nil || len(routes) != 1 || routes[0].Gw != nil || routes[0].Type != unix.RTN_UNICAST || routes[0].LinkIndex == h.index {
+		return Hop{}, fmt.Errorf("tun: %v: %w", at, ErrNotOnLAN)
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return Hop{}, fmt.Errorf("tun: %v: %w", at, err)
+	}
+	a := link.Attrs()
+	if a.EncapType != "ether" || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 {
+		return Hop{}, fmt.Errorf("tun: %v: %w", at, ErrNotOnLAN)
+	}
+	neighbours, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(a.Index, netlink.FAMILY_V4) })
+	if err != nil {
+		return Hop{}, fmt.Errorf("tun: the neighbours on %s: %w", a.Name, err)
+	}
+	const known = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
+	for _, n := range neighbours {
+		if is, ok := netip.AddrFromSlice(n.IP); ok && is.Unmap() == at && n.State&known != 0 && len(n.HardwareAddr) == 6 {
+			return Hop{MTU: min(a.MTU, maxLANMTU), link: a.Index, name: a.Name, addr: at, mac: [6]byte(n.HardwareAddr)}, nil
+		}
+	}
+	return Hop{}, fmt.Errorf("tun: %v: no such neighbour on %s: %w", at, a.Name, ErrNotOnLAN)
+}
+
+// ProbeMark is the mark (SO_MARK) of packets that go over the LAN to peers for which
+// that is open, and nowhere to others.
+func (h *Host) ProbeMark() uint32 { return h.journal.probeMark() }
+
+// probeMark follows from the owner's random mark, so that whoever undoes knows it.
+func (j *journal) probeMark() uint32 {
+	n, _ := strconv.ParseUint(j.Owner[:6], 16, 24) // checked when it was read
+	return probeMark | uint32(n)
+}
+
+// OpenNative lets packets between this node's virtual address and a peer's pass over a
+// LAN, and leads probes there. Opening anew takes back what was open.
+func (h *Host) OpenNative(peer netip.Addr, hop Hop) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.checkNative(peer); err != nil {
+		return err
+	}
+	if err := h.closeNative(peer); err != nil {
+		return fmt.Errorf("tun: native path to %v: %w", peer, err)
+	}
+	if err := h.openNative(peer, hop); err != nil {
+		return fmt.Errorf("tun: native path to %v: %w", peer, oneLine(err, h.closeNative(peer)))
+	}
+	return nil
+}
+
+// UseNative leads all packets to a peer over the LAN that is open, each of at most mtu
+// bytes; 0: through the TUN again. TCP connections live on through either change.
+func (h *Host) UseNative(peer netip.Addr, mtu int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.checkNative(peer); err != nil {
+		return err
+	}
+	if err := h.useNative(peer, mtu); err != nil {
+		return fmt.Errorf("tun: native path to %v: %w", peer, err)
+	}
+	return nil
+}
+
+// CloseNative takes back what OpenNative and UseNative did; it may not be open.
+func (h *Host) CloseNative(peer netip.Addr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil // all of it is gone
+	}
+	if err := h.closeNative(peer); err != nil {
+		return fmt.Errorf("tun: native path to %v: %w", peer, err)
+	}
+	return nil
+}
+
+func (h *Host) checkNative(peer netip.Addr) error {
+	switch n := h.journal.CIDR4; {
+	case h.closed:
+		return fmt.Errorf("tun: %s: %w", h.cfg.Name, net.ErrClosed)
+	case !peer.Is4() || !n.Contains(peer):
+		return fmt.Errorf("tun: %v is no IPv4 address of the overlay", peer)
+	case peer == h.cfg.Addr4:
+		return fmt.Errorf("tun: %v is the node's own address", peer)
+	}
+	return nil
+}
+
+func (h *Host) openNative(peer netip.Addr, hop Hop) error {
+	if err := h.setProbeRule(); err != nil {
+		return fmt.Errorf("the rule for probes: %w", err)
+	}
+	if err := h.loosen(hop.name); err != nil {
+		return err
+	}
+	n := native{hop: hop}
+	h.natives[peer] = n
+	if h.firewalled {
+		if err := h.letThrough(peer, hop, true); err != nil {
+			return fmt.Errorf("firewall: %w", err)
+		}
+	}
+	return netlink.RouteReplace(h.over(peer, n, h.ProbeMark()))
+}
+
+func (h *Host) useNative(peer netip.Addr, mtu int) error {
+	n, ok := h.natives[peer]
+	if !ok {
+		return errors.New("it is not open")
+	}
+	w := h.ways[peer]
+	if w.native = n; mtu == 0 {
+		w.native = native{}
+	}
+	w.native.mtu = mtu
+	return h.setPeer(peer, w)
+}
+
+func (h *Host) closeNative(peer netip.Addr) error {
+	n, ok := h.natives[peer]
+	if !ok {
+		return nil
+	}
+	errs := []error{h.useNative(peer, 0)}
+	if err := netlink.RouteDel(h.over(peer, n, h.ProbeMark())); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
+		errs = append(errs, err)
+	}
+	if h.firewalled {
+		if err := h.letThrough(peer, n.hop, false); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("firewall: %w", err))
+		}
+	}
+	delete(h.natives, peer)
+	return oneLine(errs...)
+}
+
+// over is the route to a peer over a LAN, in a table.
+func (h *Host) over(peer netip.Addr, n native, table uint32) *netlink.Route {
+	return &netlink.Route{
+		Dst: ipNet(netip.PrefixFrom(peer, 32)), LinkIndex: n.hop.link, Gw: n.hop.addr.AsSlice(), Src: h.cfg.Addr4.AsSlice(),
+		Table: int(table), Protocol: routeProtocol, MTU: n.mtu,
+	}
+}
+
+// setProbeRule leads marked packets by a table of their own, in which they go over the
+// LAN or nowhere.
+func (h *Host) setProbeRule() error {
+	if len(h.natives) > 0 {
+		return nil
+	}
+	mark := h.ProbeMark()
+	nowhere := &netlink.Route{
+		Dst: ipNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0)), Type: unix.RTN_UNREACHABLE, Table: int(mark), Protocol: routeProtocol,
+	}
+	if err := netlink.RouteReplace(nowhere); err != nil {
+		return err
+	}
+	if err := netlink.RuleAdd(probeRule(mark)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+func probeRule(mark uint32) *netlink.Rule {
+	r := netlink.NewRule()
+	r.Family, r.Mark, r.Table, r.Priority = netlink.FAMILY_V4, mark, int(mark), probePriority
+	return r
+}
+
+// rpFilter is the file of an interface's setting, net.ipv4.conf.NAME.rp_filter.
+func rpFilter(name string) string {
+	return filepath.Join("/proc/sys/net/ipv4/conf", name, "rp_filter")
+}
+
+const (
+	strict = "1" // only what answers would be sent to the same way is let in, RFC 3704 §2.2
+	loose  = "2" // RFC 3704 §2.4
+)
+
+// loosen has the LAN's interface and the TUN let in what comes from a peer to which this
+// node's own packets go the other way, as while one end alone uses the LAN. What the
+// LAN's interface had is in the journal first; the TUN's setting goes with it.
+func (h *Host) loosen(name string) error {
+	all, err := os.ReadFile(rpFilter("all"))
+	if err != nil {
+		return nil // a kernel without it
+	}
+	for _, link := range []string{h.cfg.Name, name} {
+		own, err := os.ReadFile(rpFilter(link))
+		if err != nil {
+			return err
+		}
+		was := strings.TrimSpace(string(own))
+		if max(was, strings.TrimSpace(string(all))) != strict {
+			continue
+		}
+		if _, noted := h.journal.RPFilter[link]; link == name && !noted {
+			next := *h.journal
+			next.RPFilter = map[string]string{link: was}
+			for l, w := range h.journal.RPFilter {
+				next.RPFilter[l] = w
+			}
+			if err := next.write(h.cfg.StateDir); err != nil {
+				return err
+			}
+			h.journal = &next
+		}
+		if err := os.WriteFile(rpFilter(link), []byte(loose), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undoNative takes out every way over a LAN, whoever of our predecessors made it.
+func undoNative(j *journal, note func(removed bool, err error, what string)) {
+	if !j.CIDR4.IsValid() {
+		return
+	}
+	mark := int(j.probeMark())
+	rules, err := dump(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_V4) })
+	ours := slices.ContainsFunc(rules, func(r netlink.Rule) bool { return int(r.Mark) == mark && r.Table == mark })
+	if err == nil && ours {
+		err = netlink.RuleDel(probeRule(uint32(mark)))
+	}
+	note(ours, err, "rule for native probes")
+	routes, err := nativeRoutes(j)
+	note(false, err, "native routes")
+	for _, r := range routes {
+		err := netlink.RouteDel(&r)
+		if errors.Is(err, unix.ESRCH) {
+			err = nil
+		}
+		note(r.Table == unix.RT_TABLE_MAIN, err, fmt.Sprintf("native route to %v", prefixOf(r.Dst).Addr()))
+	}
+}
+
+// forgetNative takes out a predecessor's ways over LANs: whether they still work is learnt
+// afresh. Its other changes may stay.
+func forgetNative(j *journal) error {
+	var errs []error
+	undoNative(j, func(_ bool, err error, what string) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tun: removing the %s: %w", what, err))
+		}
+	})
+	return oneLine(errs...)
+}
+
+// nativeRoutes lists the routes over LANs, and all of the probes' table.
+func nativeRoutes(j *journal) ([]netlink.Route, error) {
+	filter := &netlink.Route{Protocol: routeProtocol} // of all tables
+	list, err := dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(r netlink.Route) bool {
+		p := prefixOf(r.Dst)
+		over := r.Table == unix.RT_TABLE_MAIN && r.Gw != nil && p.IsValid() && p.IsSingleIP() && j.CIDR4.Contains(p.Addr())
+		return r.Protocol != routeProtocol || !over && r.Table != int(j.probeMark())
+	}), nil
+}
+
+// undoFilters puts back what interfaces had, unless somebody has changed it since.
+func undoFilters(j *journal, note func(removed bool, err error, what string)) {
+	for name, was := range j.RPFilter {
+		now, err := os.ReadFile(rpFilter(name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		changed := err == nil && strings.TrimSpace(string(now)) == loose
+		if changed {
+			err = os.WriteFile(rpFilter(name), []byte(was), 0)
+		}
+		note(changed, err, "rp_filter=2 of "+name)
+	}
+}
