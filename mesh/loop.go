@@ -115,6 +115,7 @@ func (m *Mesh) serve(now time.Time, r *remote) {
 	for _, o := range r.paths.tick(now) {
 		m.sendPing(r, o)
 	}
+	m.serveNear(now, r)
 	m.checkRelays(r)
 	m.choose(now, r)
 	m.repeatHandshake(now, r)

@@ -93,6 +93,7 @@ type Config struct {
 	PathRTT     func(n peer.Node, rtt time.Duration)                  // of a peer's path, each time it has changed by a quarter; 0: the peer is forgotten, or not measured; must not block; may be nil
 	Remember    func([]Recent)                                        // called by the loop when it changed; must not block
 	PathChanged func(n peer.Node, i peer.PathInfo)                    // called by the loop; must not block; may be nil
+	LAN         LAN                                                   // nil: all goes through the TUN
 	Pacer       peer.Pacer                                            // of what goes to other sites; nil: nothing is paced
 	Kernel      bool                                                  // the TUN leads to a kernel's TCP, which is told of outages
 	Log         *slog.Logger                                          // nil: discard

@@ -38,7 +38,8 @@ type order struct {
 type set struct {
 	cands   []*candidate
 	current *candidate
-	busy    bool // the peer is being talked to
+	busy    bool          // the peer is being talked to
+	every   time.Duration // between pings of a path that works; 0: as it is used
 	txid    func() uint64
 	sizes   []int // virtual MTUs to try, largest first
 }
@@ -109,7 +110,10 @@ func (s *set) pong(now time.Time, txid uint64, asked bool) *candidate {
 
 // interval is the time between pings of a path that works.
 func (s *set) interval(c *candidate) time.Duration {
-	if c == s.current && s.busy {
+	switch {
+	case s.every != 0:
+		return s.every
+	case c == s.current && s.busy:
 		return busyInterval
 	}
 	return idleInterval

@@ -54,6 +54,9 @@ type probe struct {
 	raw  []byte // borrowed
 }
 
+// ping reports whether it is one.
+func (p probe) ping() bool { return p.typ == wire.TypePing }
+
 var errNotProbe = errors.New("mesh: not a probe")
 
 // pairKeys derives the keys that self shares with other: one for probes, one

@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"time"
 
-	"github.com/meshmpi/meshmpi/internal/wire"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"golang.zx2c4.com/wireguard/device"
 )
@@ -20,11 +19,27 @@ func (m *Mesh) sendPing(r *remote, o order) {
 	if o.size > 0 {
 		size = min((o.size+device.PaddingMultiple-1)&^(device.PaddingMultiple-1), m.sizes[0]) + sealOverhead // as WireGuard pads
 	}
+	m.sendProbe(r, o, size)
+}
+
+// sendProbe sends a ping of a length, or the shortest there is.
+func (m *Mesh) sendProbe(r *remote, o order, size int) {
 	_ = o.c.path.Send([][]byte{appendPing(nil, &r.probeKey, m.short, o.txid, r.seq.next(), r.seq.seen, size)}) // silence is the answer to a loss
 }
 
 // probe implements sink.
 func (m *Mesh) probe(pkt []byte, from *source) {
+	m.admit(pkt, func(now time.Time, r *remote, p probe) {
+		if p.ping() {
+			m.pinged(now, r, p, from)
+		} else {
+			m.ponged(now, r, p)
+		}
+	})
+}
+
+// admit has the loop take a probe if a node that is trusted made it.
+func (m *Mesh) admit(pkt []byte, take func(now time.Time, r *remote, p probe)) {
 	p, err := parseProbe(pkt)
 	if err != nil {
 		return
@@ -52,13 +67,8 @@ func (m *Mesh) probe(pkt []byte, from *source) {
 				return
 			}
 		}
-		if !p.authentic(&r.probeKey) {
-			return
-		}
-		if p.typ == wire.TypePong {
-			m.ponged(now, r, p)
-		} else {
-			m.pinged(now, r, p, from)
+		if p.authentic(&r.probeKey) {
+			take(now, r, p)
 		}
 	})
 }
@@ -105,6 +115,8 @@ func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
 	if c.rose {
 		c.rose = false
 		delete(r.hello.sent, c.via) // what went that way before may have got lost
+		r.nextNear = time.Time{}
+		m.lookNear(now, r)
 		m.hurryRelays()
 	}
 	if c == r.paths.current {

@@ -36,6 +36,10 @@ type remote struct {
 	greeted   stamp // of the peer's latest initiation
 	advertise advertise
 
+	near      *nearby   // the way over the LAN; nil while it is not open
+	nextNear  time.Time // when to try to open it, or anew; zero: at once
+	nearTries int       // since it last worked
+
 	silent     bool          // the path in use was, for longer than a loss or two explain
 	search     *flow         // under way; nil: none
 	offers     *rate.Limiter // of the peer, that begin a search
@@ -104,6 +108,7 @@ func (m *Mesh) forget(r *remote) {
 	if r.search != nil {
 		r.search.cancel()
 	}
+	m.dropNear(r)
 	m.tun.unknow(r.node.Addrs())
 	m.dev.RemovePeer(device.NoisePublicKey(r.node.ID))
 	m.unregisterPaths(r, func(via) bool { return true })
@@ -130,7 +135,8 @@ func (m *Mesh) sample(now time.Time, r *remote) bool {
 	if rec, ok := m.cfg.Directory.ByID(r.node.ID); ok {
 		m.resolveAdvertised(now, r, rec) // once more, if it failed
 	}
-	if now.Sub(r.lastUsed) > evictAfter && len(m.loop.remotes) > evictBusy {
+	m.lookNear(now, r)
+	if now.Sub(r.lastUsed) > evictAfter && r.near == nil && len(m.loop.remotes) > evictBusy {
 		m.forget(r)
 		return true
 	}
@@ -216,16 +222,39 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 	}
 	if changed || r.ep.path.Load() == nil {
 		r.ep.use(now, &c.path)
-		info := c.path.Info()
-		m.log.Info("path", "node", r.node.Name, "kind", info.Kind, "via", info.Via, "addr", info.Remote, "works", c.state == up)
-		if m.cfg.PathChanged != nil {
-			m.cfg.PathChanged(r.node, info)
+		if r.inUse() == c {
+			m.tellPath(r)
 		}
 		m.loop.changed = true
 		m.wakeAt(now.Add(rememberEvery))
 	}
 	m.tellMTU(r, c.mtu.found)
 	m.tellRTT(r, c.rtt.smoothed)
+}
+
+// tellPath says by which path the host's packets to a peer go from now on.
+func (m *Mesh) tellPath(r *remote) {
+	info, works := r.way()
+	m.log.Info("path", "node", r.node.Name, "kind", info.Kind, "via", info.Via, "addr", info.Remote, "works", works)
+	if m.cfg.PathChanged != nil {
+		m.cfg.PathChanged(r.node, info)
+	}
+}
+
+// inUse returns the path that the host's packets to a peer take; nil for none.
+func (r *remote) inUse() *candidate {
+	if r.near != nil && r.near.mtu != 0 {
+		return r.near.c
+	}
+	return r.paths.current
+}
+
+// way says what is known of the path in use.
+func (r *remote) way() (i peer.PathInfo, works bool) {
+	if c := r.inUse(); c != nil {
+		return c.info(), c.state == up
+	}
+	return peer.PathInfo{}, false
 }
 
 // tellMTU passes on a path's MTU where it is less than the TUN's.

@@ -86,11 +86,9 @@ func (m *Mesh) received() map[peer.ID]uint64 {
 
 func (r *remote) status() PeerStatus {
 	s := PeerStatus{ID: r.node.ID, TxBytes: r.ep.txBytes.Load(), TxPkts: r.ep.txPackets.Load(), NoPath: r.ep.noPath.Load()}
-	if c := r.paths.current; c != nil {
-		s.Path, s.Works = c.info(), c.state == up
-	}
+	s.Path, s.Works = r.way()
 	for _, c := range r.paths.cands {
-		if c != r.paths.current && c.state == up {
+		if c != r.inUse() && c.state == up {
 			s.Others = append(s.Others, c.info())
 		}
 	}
@@ -132,7 +130,7 @@ func (m *Mesh) pingOnce(ctx context.Context, id peer.ID) (time.Duration, peer.Pa
 		name = r.node.Name
 		r.lastUsed = now
 		r.paths.use(now, true)
-		if c := r.paths.current; c != nil {
+		if c := r.inUse(); c != nil {
 			txid := rand.Uint64()
 			info = c.info()
 			c.pings = append(c.pings, ping{txid: txid, sent: now, waiter: answer})
