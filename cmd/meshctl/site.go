@@ -14,7 +14,7 @@ import (
 
 type siteCmd struct {
 	List siteListCmd `cmd:"" help:"List the sites, their nodes and their limits."`
-	Set  siteSetCmd  `cmd:"" help:"Say what a site's uplink and downlink carry (on a hub)."`
+	Set  siteSetCmd  `cmd:"" help:"Say what a site's uplink and downlink carry, and whether its LAN is trusted (on a hub)."`
 	Link siteLinkCmd `cmd:"" help:"Say what the way between two sites carries (on a hub)."`
 }
 
@@ -61,22 +61,36 @@ func (c *siteListCmd) Run(d *deps) error {
 }
 
 type siteSetCmd struct {
-	Site  string `arg:"" help:"The site."`
-	Up    limit  `placeholder:"RATE" help:"What it can send to others: 100Mb/s, 2.5G, 12.5MB/s, or measured: its nodes are to find it."`
-	Down  limit  `placeholder:"RATE" help:"What it can receive from others, or measured: nodes that send there are to find it."`
-	Clear bool   `help:"Take both back."`
+	Site   string `arg:"" help:"The site."`
+	Up     limit  `placeholder:"RATE" help:"What it can send to others: 100Mb/s, 2.5G, 12.5MB/s, or measured: its nodes are to find it."`
+	Down   limit  `placeholder:"RATE" help:"What it can receive from others, or measured: nodes that send there are to find it."`
+	Native toggle `placeholder:"on|off" help:"Whether its nodes reach each other over their LAN: at its full speed, but in clear. Whoever is on that LAN can then read and forge what they say."`
+	Clear  bool   `help:"Take all of it back."`
+}
+
+// toggle is on or off on the command line; nil: not given.
+type toggle struct{ on *bool }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *toggle) UnmarshalText(text []byte) error {
+	on := string(text) == "on"
+	if !on && string(text) != "off" {
+		return fmt.Errorf("%q is neither on nor off", text)
+	}
+	t.on = &on
+	return nil
 }
 
 func (c *siteSetCmd) Run(d *deps) error {
-	given := c.Up.given() || c.Down.given()
+	given := c.Up.given() || c.Down.given() || c.Native.on != nil
 	switch {
 	case c.Clear && given:
-		return cli.Usage(errors.New("--clear takes uplink and downlink back; give it without --up and --down"))
+		return cli.Usage(errors.New("--clear takes all back that is set for the site; give it without --up, --down and --native"))
 	case !c.Clear && !given:
-		return cli.Usage(errors.New("give --up RATE, --down RATE or both, such as --up 100Mb/s, or --clear"))
+		return cli.Usage(errors.New("give --up RATE, --down RATE or --native on|off, such as --up 100Mb/s, or --clear"))
 	}
 	r, err := d.client.SetSite(d.ctx, api.SiteRequest{
-		Site: c.Site, Up: int64(c.Up.bits), Down: int64(c.Down.bits), MeasureUp: c.Up.measured, MeasureDown: c.Down.measured, Clear: c.Clear,
+		Site: c.Site, Up: int64(c.Up.bits), Down: int64(c.Down.bits), MeasureUp: c.Up.measured, MeasureDown: c.Down.measured, Native: c.Native.on, Clear: c.Clear,
 	})
 	if err != nil {
 		return err
@@ -122,12 +136,19 @@ func (d *deps) showSites(r api.SitesReply, names ...string) error {
 
 // printSites prints a line for every site that is wanted.
 func printSites(p *printer, r api.SitesReply, wanted func(api.SiteStatus) bool) {
-	p.row("SITE", "NODES UP", "UPLINK", "DOWNLINK", "LINKS")
+	p.row("SITE", "NODES UP", "UPLINK", "DOWNLINK", "NATIVE", "LINKS")
 	for _, s := range r.Sites {
 		if wanted(s) {
-			p.row(s.Site, fmt.Sprintf("%d/%d", s.NodesUp, s.Nodes), limitCell(s.Up, s.MeasureUp, s.Found), limitCell(s.Down, s.MeasureDown, nil), linksCell(r.Links, s.Site))
+			p.row(s.Site, fmt.Sprintf("%d/%d", s.NodesUp, s.Nodes), limitCell(s.Up, s.MeasureUp, s.Found), limitCell(s.Down, s.MeasureDown, nil), nativeCell(s.Native), linksCell(r.Links, s.Site))
 		}
 	}
+}
+
+func nativeCell(on bool) string {
+	if on {
+		return "yes"
+	}
+	return "-"
 }
 
 // linksCell tells the limits between one site and others.

@@ -24,6 +24,9 @@ func TestSiteRates(t *testing.T) {
 		{"set alpha --up fast", 0, 0, `--up: "fast" is no rate; write`},
 		{"set alpha --up=-5M", 0, 0, `"-5M" is no rate`},
 		{"set alpha --down 0", 0, 0, `"0" is no link's rate`},
+		{"set alpha --native on", 0, 0, ""},
+		{"set alpha --native=off --up 1M", 1e6, 0, ""},
+		{"set alpha --native maybe", 0, 0, `"maybe" is neither on nor off`},
 		{"set", 0, 0, "<site>"},
 		{"set alpha beta --up 1G", 0, 0, "beta"},
 		{"link alpha --bandwidth 1G", 0, 0, "<b>"},
@@ -52,7 +55,8 @@ func TestSiteUsage(t *testing.T) {
 		says string
 	}{
 		{&siteSetCmd{Site: "a"}, "--up RATE"},
-		{&siteSetCmd{Site: "a", Up: limit{bits: 1e6}, Clear: true}, "without --up and --down"},
+		{&siteSetCmd{Site: "a", Up: limit{bits: 1e6}, Clear: true}, "without --up, --down and --native"},
+		{&siteSetCmd{Site: "a", Native: toggle{new(bool)}, Clear: true}, "without --up, --down and --native"},
 		{&siteLinkCmd{A: "a", B: "b"}, "--bandwidth RATE"},
 		{&siteLinkCmd{A: "a", B: "b", Bandwidth: limit{measured: true}, Clear: true}, "without --bandwidth"},
 		{&siteLinkCmd{A: "a", B: "a", Bandwidth: limit{bits: 1e6}}, "two sites"},

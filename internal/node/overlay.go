@@ -132,11 +132,21 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 		cfg.PathRTT = d.pacing.first.path
 		d.group.Go(func() error { return d.pacing.first.run(ctx) })
 	}
+	lan := d.openNative()
+	if lan != nil {
+		cfg.LAN = lan
+	}
 	m, err := mesh.New(cfg)
 	if err != nil {
+		if lan != nil {
+			lan.conn.Close()
+		}
 		return err
 	}
 	d.mesh = m
+	if lan != nil {
+		d.group.Go(func() error { return lan.run(ctx, m.Near) })
+	}
 	d.group.Go(func() error { return m.Run(ctx) })
 	d.group.Go(func() error { return d.watchNetwork(ctx) })
 	d.group.Go(func() error { return d.saved.run(ctx) })

@@ -75,6 +75,7 @@ func siteList(nodes []api.NodeStatus, l sites.Limits) api.SitesReply {
 	for _, s := range l.Sites {
 		site(s.Name).Up, site(s.Name).Down = s.Up, s.Down
 		site(s.Name).MeasureUp, site(s.Name).MeasureDown = s.MeasureUp, s.MeasureDown
+		site(s.Name).Native = s.Native
 	}
 	rep := api.SitesReply{Version: api.Version, Change: l.Version, Sites: []api.SiteStatus{}, Links: []api.LinkStatus{}}
 	for _, p := range l.Pairs {
@@ -94,9 +95,9 @@ func (d *daemon) postSite(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	given := req.Up != 0 || req.Down != 0 || req.MeasureUp || req.MeasureDown
+	rates := req.Up != 0 || req.Down != 0 || req.MeasureUp || req.MeasureDown
 	switch {
-	case req.Clear && given:
+	case req.Clear && (rates || req.Native != nil):
 		return nil, errors.New("a site's limits are either set or cleared")
 	case req.MeasureUp && req.Up != 0 || req.MeasureDown && req.Down != 0:
 		return nil, errors.New("a limit is either set or measured")
@@ -105,7 +106,14 @@ func (d *daemon) postSite(r *http.Request) (any, error) {
 		if req.Clear {
 			return l.WithoutSite(req.Site)
 		}
-		return l.WithSite(req.Site, rateOr(req.Up, req.MeasureUp), rateOr(req.Down, req.MeasureDown))
+		var err error
+		if req.Native != nil {
+			l, err = l.WithNative(req.Site, *req.Native)
+		}
+		if err == nil && (rates || req.Native == nil) {
+			l, err = l.WithSite(req.Site, rateOr(req.Up, req.MeasureUp), rateOr(req.Down, req.MeasureDown))
+		}
+		return l, err
 	})
 }
 

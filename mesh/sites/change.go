@@ -13,17 +13,33 @@ func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
 	if up == 0 && down == 0 {
 		return l, fmt.Errorf("sites: neither uplink nor downlink of site %.64q is given", site)
 	}
-	next := l.clone()
-	i, ok := slices.BinarySearchFunc(next.Sites, Site{Name: site}, compareSites)
-	if !ok {
-		next.Sites = slices.Insert(next.Sites, i, Site{Name: site})
-	}
-	s := &next.Sites[i]
+	next, s := l.withSite(site)
 	if up != 0 {
 		s.Up, s.MeasureUp = split(up)
 	}
 	if down != 0 {
 		s.Down, s.MeasureDown = split(down)
+	}
+	return next.checked(l)
+}
+
+// withSite returns a copy of l, and a site's place in it.
+func (l Limits) withSite(site string) (Limits, *Site) {
+	next := l.clone()
+	i, ok := slices.BinarySearchFunc(next.Sites, Site{Name: site}, compareSites)
+	if !ok {
+		next.Sites = slices.Insert(next.Sites, i, Site{Name: site})
+	}
+	return next, &next.Sites[i]
+}
+
+// WithNative returns l with a site's nodes allowed to reach each other over their LAN,
+// in clear, or no longer.
+func (l Limits) WithNative(site string, on bool) (Limits, error) {
+	next, s := l.withSite(site)
+	s.Native = on
+	if *s == (Site{Name: site}) {
+		next.Sites = slices.DeleteFunc(next.Sites, func(s Site) bool { return s.Name == site })
 	}
 	return next.checked(l)
 }
@@ -44,11 +60,11 @@ func join(rate int64, measured bool) int64 {
 	return rate
 }
 
-// WithoutSite returns l without a site's uplink and downlink.
+// WithoutSite returns l without anything declared of a site itself.
 func (l Limits) WithoutSite(site string) (Limits, error) {
 	i, ok := slices.BinarySearchFunc(l.Sites, Site{Name: site}, compareSites)
 	if !ok {
-		return l, fmt.Errorf("sites: no limit is set for site %.64q; see meshctl site list", site)
+		return l, fmt.Errorf("sites: nothing is set for site %.64q; see meshctl site list", site)
 	}
 	next := l.clone()
 	next.Sites = slices.Delete(next.Sites, i, i+1)
@@ -98,15 +114,18 @@ func (l Limits) checked(before Limits) (Limits, error) {
 	return l, nil
 }
 
-// Change is one limit that has become another.
+// Change is one limit that has become another, or a LAN that is used another way.
 type Change struct {
 	What     string // "site alpha's uplink"
 	From, To int64  // perhaps Measured
+	Says     string // what What does now, where it has no rate
 }
 
 // String says it in a line.
 func (c Change) String() string {
 	switch {
+	case c.Says != "":
+		return c.What + " " + c.Says
 	case c.To == Measured:
 		return c.What + " is limited to what is measured" + c.before()
 	case c.From == Measured && c.To == 0:
@@ -133,13 +152,20 @@ func Changes(before, after Limits) []Change {
 	var list []Change
 	note := func(what string, from, to int64) {
 		if from != to {
-			list = append(list, Change{what, from, to})
+			list = append(list, Change{What: what, From: from, To: to})
 		}
 	}
 	for _, s := range union(before.Sites, after.Sites, compareSites) {
 		old, now := before.site(s.Name), after.site(s.Name)
 		note("site "+s.Name+"'s uplink", join(old.Up, old.MeasureUp), join(now.Up, now.MeasureUp))
 		note("site "+s.Name+"'s downlink", join(old.Down, old.MeasureDown), join(now.Down, now.MeasureDown))
+		if old.Native != now.Native {
+			says := "go through the overlay, sealed"
+			if now.Native {
+				says = "go over their LAN, in clear"
+			}
+			list = append(list, Change{What: "packets within site " + s.Name, Says: says})
+		}
 	}
 	for _, p := range union(before.Pairs, after.Pairs, comparePairs) {
 		note("the link between sites "+p.A+" and "+p.B, waySet(before, p), waySet(after, p))

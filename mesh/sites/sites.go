@@ -1,7 +1,7 @@
-// Package sites holds what a network's administrators declare of its sites'
-// links: how fast each site's uplink and downlink are, and how fast the way
-// between two sites is (DESIGN §7). It is what hubs keep and send, what nodes
-// remember, and what pacing asks.
+// Package sites holds what a network's administrators declare of its sites: how
+// fast each site's uplink and downlink are, how fast the way between two sites is
+// (DESIGN §7), and whether a site's nodes trust their LAN (DESIGN §5). It is what
+// hubs keep and send, what nodes remember, and what pacing and paths ask.
 //
 // It is data and look-ups: it keeps no file, speaks to nobody, measures nothing
 // and paces nothing. Rates are bits per second, 0: not declared. Of a link may also
@@ -46,7 +46,7 @@ type Limits struct {
 	Pairs   []Pair `json:"pairs"` // by A, then B
 }
 
-// Site is what a site's own link carries.
+// Site is what a site's own link carries, and what its LAN may.
 type Site struct {
 	Name string `json:"site"`
 	Up   int64  `json:"up,omitempty"`   // from the site to others
@@ -54,6 +54,8 @@ type Site struct {
 
 	MeasureUp   bool `json:"measure_up,omitempty"` // Up is to be measured, and 0
 	MeasureDown bool `json:"measure_down,omitempty"`
+
+	Native bool `json:"native,omitempty"` // its nodes reach each other over their LAN, in clear
 }
 
 // Pair is what the way between two sites carries, in either direction.
@@ -149,6 +151,9 @@ func (l Limits) Of(site string) (up, down int64) {
 	s := l.site(site)
 	return s.Up, s.Down
 }
+
+// Native reports whether a site's nodes may reach each other over their LAN, in clear.
+func (l Limits) Native(site string) bool { return l.site(site).Native }
 
 func (l Limits) site(name string) Site {
 	if i, ok := slices.BinarySearchFunc(l.Sites, Site{Name: name}, compareSites); ok {

@@ -112,6 +112,50 @@ func TestWith(t *testing.T) {
 	}
 }
 
+// TestWithNative: what a site's LAN may is declared beside rates, and told in words.
+func TestWithNative(t *testing.T) {
+	var none Limits
+	on, err := none.WithNative("alpha", true)
+	if err != nil || !on.Native("alpha") || on.Native("beta") {
+		t.Fatalf("declared is %+v, %v", on, err)
+	}
+	if _, err := none.WithNative("Alpha!", true); err == nil {
+		t.Error("a name that no site can have was taken")
+	}
+	both, err := on.WithSite("alpha", 5_000_000, 0)
+	if up, _ := both.Of("alpha"); err != nil || up != 5_000_000 || !both.Native("alpha") {
+		t.Errorf("with a rate declared is %+v, %v", both, err)
+	}
+	text, err := json.Marshal(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := Parse(text); err != nil || !back.Native("alpha") {
+		t.Errorf("%s comes back as %+v, %v", text, back, err)
+	}
+	off, err := both.WithNative("alpha", false)
+	if up, _ := off.Of("alpha"); err != nil || up != 5_000_000 || off.Native("alpha") {
+		t.Errorf("without it declared is %+v, %v", off, err)
+	}
+	if empty, err := on.WithNative("alpha", false); err != nil || len(empty.Sites) != 0 {
+		t.Errorf("taken back leaves %+v, %v", empty, err)
+	}
+	if cleared, err := both.WithoutSite("alpha"); err != nil || cleared.Native("alpha") {
+		t.Errorf("cleared leaves %+v, %v", cleared, err)
+	}
+	for _, tc := range []struct {
+		before, after Limits
+		want          string
+	}{
+		{none, on, "packets within site alpha go over their LAN, in clear"},
+		{on, none, "packets within site alpha go through the overlay, sealed"},
+	} {
+		if got := Changes(tc.before, tc.after); len(got) != 1 || got[0].String() != tc.want {
+			t.Errorf("changes are %v, want %q", got, tc.want)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	good := declared(t)
 	b, err := json.Marshal(good)

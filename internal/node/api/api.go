@@ -171,7 +171,8 @@ type TokensReply struct {
 }
 
 // SiteRequest asks POST /v1/sites to declare what a site's own link carries, in
-// bits per second; 0 leaves what is declared. Clear takes both back. Hubs only.
+// bits per second, and whether its nodes use their LAN; 0 and nil leave what is
+// declared. Clear takes all of it back. Hubs only.
 type SiteRequest struct {
 	Site  string `json:"site"`
 	Up    int64  `json:"up_bps,omitempty"`
@@ -180,6 +181,8 @@ type SiteRequest struct {
 
 	MeasureUp   bool `json:"measure_up,omitempty"` // instead of a rate: nodes are to find it
 	MeasureDown bool `json:"measure_down,omitempty"`
+
+	Native *bool `json:"native,omitempty"` // whether the site's nodes reach each other over their LAN, in clear
 }
 
 // LinkRequest asks POST /v1/links to declare what the way between two sites
@@ -213,6 +216,8 @@ type SiteStatus struct {
 	MeasureUp   bool   `json:"measure_up,omitempty"` // it is not declared but to be measured
 	MeasureDown bool   `json:"measure_down,omitempty"`
 	Found       *Found `json:"up_found,omitempty"` // of the uplink of this node's site
+
+	Native bool `json:"native,omitempty"` // its nodes reach each other over their LAN, in clear
 }
 
 // Found is what a link was found to carry.
