@@ -83,7 +83,13 @@ func wantStall(t *testing.T, out string, limit time.Duration) {
 // runs.
 func stream(ctx context.Context, t *testing.T, n *deploy.Network, seconds int) *job {
 	t.Helper()
-	j := begin(ctx, t, n.Lab.Host("a1"), n.Tool("meshrun"), "-n", "2", "-H", "a1:1,b1:1", "--",
+	return streamTo(ctx, t, n, "b1", seconds)
+}
+
+// streamTo starts it between a1 and another host.
+func streamTo(ctx context.Context, t *testing.T, n *deploy.Network, other string, seconds int) *job {
+	t.Helper()
+	j := begin(ctx, t, n.Lab.Host("a1"), n.Tool("meshrun"), "-n", "2", "-H", "a1:1,"+other+":1", "--",
 		compiled(t, "stream", "openmpi"), fmt.Sprint(seconds))
 	eventually.Holds(t, "the job runs", func() bool { return strings.Contains(j.out.String(), "begun") || len(j.done) > 0 })
 	return j
