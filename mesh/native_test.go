@@ -86,6 +86,12 @@ func (w *cable) usedBy(n *testNode) int {
 	return w.ends[n.node.Addr4].used
 }
 
+func (w *cable) opened(n *testNode) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ends[n.node.Addr4].open
+}
+
 // wired starts two nodes on a LAN that have talked to each other.
 func wired(t *testing.T) (w *cable, a, b *testNode) {
 	t.Helper()
@@ -146,11 +152,24 @@ func TestNativePath(t *testing.T) {
 	bothUse("both use the LAN again", 1500)
 	w.set(func() { w.allowed = false })
 	bothUse("both have left the LAN that is no longer allowed", 0)
-	eventually.Holds(t, "both have closed it", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return !w.ends[a.node.Addr4].open && !w.ends[b.node.Addr4].open
-	})
+	eventually.Holds(t, "both have closed it", func() bool { return !w.opened(a) && !w.opened(b) })
+}
+
+// TestNativeRevoked: a node that is cut off is cut off from the LAN, too.
+func TestNativeRevoked(t *testing.T) {
+	w, a, b := wired(t)
+	w.set(func() { w.allowed = true })
+	eventually.Holds(t, "a uses the LAN", func() bool { return w.usedBy(a) != 0 })
+	a.knows(peer.Record{Node: b.node, Up: true, Revoked: true})
+	eventually.Holds(t, "a has closed the LAN", func() bool { return !w.opened(a) })
+	if got := w.usedBy(a); got != 0 {
+		t.Errorf("the LAN is used with an MTU of %d", got)
+	}
+	a.Near(appendPing(nil, &pairKey{}, b.node.ID.Short(), 1, 1, 0, 0)) // neither it nor what it forges opens anything
+	time.Sleep(2 * sampleEvery)                                        // in which it must not
+	if w.opened(a) {
+		t.Error("the LAN is open to a revoked node")
+	}
 }
 
 // TestNativeOutlivesDaemon: who answers by no path at all may still be reached over the

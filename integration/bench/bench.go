@@ -57,11 +57,12 @@ func All() []Benchmark {
 
 // Env is what benchmarks run with.
 type Env struct {
-	Bin   string    // directory of meshd, meshctl, meshrun and meshrsh
-	Work  string    // a directory for what is made on the way; hosts see it
-	Quick bool      // fewer and shorter measurements: to see that it works
-	With  Choices   // what to measure, where a benchmark lets one choose
-	Say   io.Writer // progress, one line each
+	Bin    string    // directory of meshd, meshctl, meshrun and meshrsh
+	Work   string    // a directory for what is made on the way; hosts see it
+	Quick  bool      // fewer and shorter measurements: to see that it works
+	Sealed bool      // sites of more than one host do not use their LANs natively
+	With   Choices   // what to measure, where a benchmark lets one choose
+	Say    io.Writer // progress, one line each
 }
 
 // Choices are lists by what they choose, of words with commas between.

@@ -250,7 +250,7 @@ func crossNarrow(ctx context.Context, env *Env, plan matbPlan, t Table, method f
 		return Table{}, err
 	}
 	defer restore()
-	t.Method = method(plan)
+	t.Method = method(plan) + " " + env.insideSites()
 	for _, s := range plan.sweeps {
 		m.sweep(ctx, s, &t)
 	}

@@ -109,7 +109,7 @@ func newNarrow(ctx context.Context, env *Env, s setting, w way, dir string) (_ *
 	if n.net, err = env.upWith(ctx, dir, cfg.WithWAN(link, "alpha", "beta"), deploy.Options{RunArgs: []string{"--pace", w.pace}}); err != nil {
 		return nil, err
 	}
-	if err = n.prepare(ctx); err != nil {
+	if err = n.prepare(ctx, env); err != nil {
 		n.close()
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func newNarrow(ctx context.Context, env *Env, s setting, w way, dir string) (_ *
 }
 
 // prepare declares the limit, or has others pace.
-func (n *narrow) prepare(ctx context.Context) error {
+func (n *narrow) prepare(ctx context.Context, env *Env) error {
 	for _, h := range n.hosts() {
 		if err := useTCP(ctx, n.tcp, h); err != nil {
 			return err
@@ -133,7 +133,10 @@ func (n *narrow) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	return n.direct(ctx)
+	if err := n.direct(ctx); err != nil {
+		return err
+	}
+	return n.near(ctx, env)
 }
 
 // share is B/N, in bits per second.
@@ -173,12 +176,17 @@ func (n *narrow) addHTB(ctx context.Context, h *lab.Host) error {
 	if err != nil {
 		return err
 	}
+	status, err := n.net.Status(ctx, h.Name)
+	if err != nil {
+		return err
+	}
 	for _, line := range []string{
 		"qdisc add dev eth0 root handle 1: htb default 10",
 		"class add dev eth0 parent 1: classid 1:10 htb rate 10gbit quantum 60000",
 		fmt.Sprintf("class add dev eth0 parent 1: classid 1:20 htb rate %dbit ceil %[1]dbit burst 3000 cburst 3000 quantum 1514", n.share()),
 		"qdisc add dev eth0 parent 1:20 handle 20: tbf rate 10gbit burst 3200 limit 1500000",
 		fmt.Sprintf("filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst %v flowid 1:10", lan),
+		fmt.Sprintf("filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst %v flowid 1:10", status.CIDR4), // neighbours', natively
 		"filter add dev eth0 parent 1: protocol ip prio 2 u32 match u32 0 0 flowid 1:20",
 	} {
 		if out, err := h.Run(ctx, "tc", strings.Fields(line)...); err != nil {

@@ -111,7 +111,7 @@ func shares(ctx context.Context, env *Env) (Table, error) {
 	}
 	defer c.net.Lab.Close()
 	runs := pick(env, seconds(), seconds()[:1])
-	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method(),
+	t := Table{Title: "Two jobs and iperf3 share a link", Method: c.method() + " " + env.insideSites(),
 		Head: []string{"job 2", "phase", "a1, a2, a3, a4 ought to have, Mb/s", "have, Mb/s", "20 ms averages within 10 %, %", "settled after, ms", "deepest queue, kB"}}
 	for i, run := range runs {
 		r, err := c.play(ctx, run)
@@ -180,7 +180,11 @@ func (c *commons) up(ctx context.Context, env *Env) (err error) {
 	if err := serveIperf(ctx, c.net.Lab.Host("b4")); err != nil {
 		return err
 	}
-	return (&twoSites{net: c.net, a: a, b: b}).direct(ctx)
+	s := &twoSites{net: c.net, a: a, b: b}
+	if err := s.direct(ctx); err != nil {
+		return err
+	}
+	return s.near(ctx, env)
 }
 
 func (c *commons) method() string {

@@ -23,6 +23,7 @@ type options struct {
 	Bin    string            `default:"bin" help:"Directory of meshd, meshctl, meshrun and meshrsh."`
 	Quick  bool              `help:"Few and short measurements: to see that everything works."`
 	Write  string            `placeholder:"FILE" help:"Put the tables into this document too (docs/benchmarks.md), and drawings into plots beside it."`
+	Sealed bool              `help:"In tables of two sites, have neighbours talk through the overlay too, not over their LAN."`
 	With   map[string]string `placeholder:"WHAT=LIST" help:"Measure only some, where a table has much: --with delays=2ms,5ms --with programs=cg."`
 	Tables []string          `arg:"" optional:"" name:"table" enum:"${tables}" help:"Which tables to make (default: all):${about}."`
 }
@@ -62,7 +63,7 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := os.Chmod(work, 0o755); err != nil {
 		return err
 	}
-	env := &bench.Env{Bin: o.Bin, Work: work, Quick: o.Quick, Say: os.Stderr, With: o.With}
+	env := &bench.Env{Bin: o.Bin, Work: work, Quick: o.Quick, Sealed: o.Sealed, Say: os.Stderr, With: o.With}
 	missed := 0
 	for _, b := range o.chosen() {
 		table, err := b.Run(ctx, env)
