@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/meshmpi/meshmpi/integration/deploy"
 	"github.com/meshmpi/meshmpi/integration/lab"
@@ -66,17 +67,19 @@ func lan(ctx context.Context, env *Env) (Table, error) {
 	seconds, rounds, pings := pick(env, 5, 1), pick(env, 5, 2), pick(env, 200, 50)
 	var ways []*lanWay
 	var speeds, trips []*contender
-	for _, w := range []struct{ name, addr, daemon string }{
-		{"bare wire", f.b.Addr4.String(), ""},
-		{"wireguard-go", stockAddrs[1].String(), "wireguard-go"},
-		{"meshmpi", f.mesh, "meshd"},
+	for _, w := range []struct{ name, addr, daemon, path string }{
+		{"bare wire", f.b.Addr4.String(), "", ""},
+		{"wireguard-go", stockAddrs[1].String(), "wireguard-go", ""},
+		{"meshmpi", f.mesh, "meshd", "udp"},
+		{"meshmpi, `--native on`", f.mesh, "meshd", "native"},
 	} {
 		way := &lanWay{}
 		way.speed = &contender{name: w.name, run: func() (float64, error) { return f.stream(ctx, way, w.addr, w.daemon, seconds) }}
-		if w.daemon == "meshd" {
-			way.speed.run = onPath(ctx, f.net, "a1", "a2", "udp", way.speed.run)
-		}
 		way.trip = &contender{name: "ping over " + w.name, run: func() (float64, error) { return roundTrip(ctx, f.a, w.addr, pings) }}
+		if w.path != "" {
+			way.speed.run = f.onPath(ctx, w.path, way.speed.run)
+			way.trip.run = f.onPath(ctx, w.path, way.trip.run)
+		}
 		ways, speeds, trips = append(ways, way), append(speeds, way.speed), append(trips, way.trip)
 	}
 	for _, set := range [][]*contender{speeds, trips} {
@@ -88,6 +91,22 @@ func lan(ctx context.Context, env *Env) (Table, error) {
 		}
 	}
 	return lanTable(ways, f.mtu, rounds, seconds, pings), nil
+}
+
+// onPath has a measurement's packets take a path, the LAN's own or not.
+func (f *flatLAN) onPath(ctx context.Context, kind string, run func() (float64, error)) func() (float64, error) {
+	on := map[bool]string{true: "on", false: "off"}[kind == "native"]
+	return func() (float64, error) {
+		if _, err := f.net.Ctl(ctx, "a1", "site", "set", "alpha", "--native", on); err != nil {
+			return 0, err
+		}
+		for _, way := range [][2]string{{"a1", "a2"}, {"a2", "a1"}} {
+			if _, err := f.net.AwaitPath(ctx, way[0], way[1], kind, 20*time.Second); err != nil {
+				return 0, err
+			}
+		}
+		return onPath(ctx, f.net, "a1", "a2", kind, run)()
+	}
 }
 
 // lanWay is one of the ways from one host to the other.
@@ -117,7 +136,7 @@ func lanTable(ways []*lanWay, mtu, rounds, seconds, pings int) Table {
 		Title: "One LAN without NAT",
 		Method: fmt.Sprintf("Two hosts on one Ethernet segment (veth, MTU 1500), both tunnels up at once with MTU %d and the "+
 			"same offloads, measured one at a time in turns: `iperf3 -t %d`, one TCP stream (%s), %d rounds, and %d pings in each of as many rounds. "+
-			"wireguard-go is the stock command, built from the module that meshd uses. `meshctl path` said `udp` before and after each of meshmpi's runs.",
+			"wireguard-go is the stock command, built from the module that meshd uses. `meshctl path` said `udp`, or `native`, before and after each of meshmpi's runs. Where it is native, packets go over the LAN in clear, with its MTU.",
 			mtu, seconds, congestionControl(), rounds, pings),
 		Head: []string{"", "TCP ×1, Gb/s", "÷ wireguard-go", "both daemons, CPU s/GB", "ping, ms"},
 	}

@@ -119,8 +119,10 @@ func TestWithNative(t *testing.T) {
 	if err != nil || !on.Native("alpha") || on.Native("beta") {
 		t.Fatalf("declared is %+v, %v", on, err)
 	}
-	if _, err := none.WithNative("Alpha!", true); err == nil {
-		t.Error("a name that no site can have was taken")
+	for _, way := range []bool{true, false} {
+		if _, err := none.WithNative("Alpha!", way); err == nil {
+			t.Errorf("a name that no site can have was taken for %v", way)
+		}
 	}
 	both, err := on.WithSite("alpha", 5_000_000, 0)
 	if up, _ := both.Of("alpha"); err != nil || up != 5_000_000 || !both.Native("alpha") {
@@ -189,7 +191,7 @@ func full() Limits {
 	l := Limits{Version: maxVersion}
 	name := func(i int) string { return fmt.Sprintf("%063d", i) }
 	for i := range MaxSites {
-		l.Sites = append(l.Sites, Site{Name: name(i), Up: rate.Max, Down: rate.Max})
+		l.Sites = append(l.Sites, Site{Name: name(i), Up: rate.Max, Down: rate.Max, Native: true})
 	}
 	for i := range MaxPairs {
 		l.Pairs = append(l.Pairs, Pair{A: name(i), B: name(i + 1), Rate: rate.Max})
@@ -232,6 +234,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":1,"sites":[{"site":"a","lan":1}],"pairs":[{}]}`))
 	f.Add([]byte(`{"version":1,"sites":[{"site":"a","measure_up":true}],"pairs":[{"a":"a","b":"b","measure":true}]}`))
 	f.Add([]byte(`{"sites":[{"site":"b","up":1e9}]}`))
+	f.Add([]byte(`{"version":1,"sites":[{"site":"a","native":true},{"site":"b","native":false}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := Parse(b)
 		if err != nil {
