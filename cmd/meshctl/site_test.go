@@ -87,6 +87,11 @@ func TestSiteCells(t *testing.T) {
 			t.Errorf("%+v is told as %q, want %q", tc, got, tc.want)
 		}
 	}
+	for on, want := range map[bool]string{false: "-", true: "yes"} {
+		if got := nativeCell(on); got != want {
+			t.Errorf("nativeCell(%v) = %q, want %q", on, got, want)
+		}
+	}
 	for bits, want := range map[int64]string{0: "-", 2.5e9: "2.5Gb/s"} {
 		if got := rateCell(bits); got != want {
 			t.Errorf("rateCell(%d) = %q, want %q", bits, got, want)

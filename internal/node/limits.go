@@ -17,7 +17,7 @@ const limitsFile = "limits.json"
 const maxEvents = 16
 
 // limits are what the network's administrators say of the sites' links, in bits
-// per second, 0: not said. The newest that any hub has told hold. The zero value
+// per second, 0: not said, and of which sites use their LAN. The newest that any hub has told hold. The zero value
 // is ready: nothing is said.
 type limits struct {
 	// changed is called after each change that makes a difference, never twice at

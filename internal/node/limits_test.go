@@ -22,6 +22,14 @@ func said(version uint64, up, down, pair int64) sites.Limits {
 		Pairs: []sites.Pair{{A: "alpha", B: "beta", Rate: pair}}}
 }
 
+// lanOf has a site of a set use its LAN.
+func lanOf(site string, l sites.Limits) sites.Limits {
+	for i, s := range l.Sites {
+		l.Sites[i].Native = s.Native || s.Name == site
+	}
+	return l
+}
+
 // TestLimitsNewest: of what hubs say the newest holds, whatever comes when, and
 // the hook is called where it makes a difference.
 func TestLimitsNewest(t *testing.T) {
@@ -44,7 +52,8 @@ func TestLimitsNewest(t *testing.T) {
 		{"older", said(4, 1e6, 1e6, 1e6), false, 0, 1, 80e6, 90e6},
 		{"newer in number alone", said(6, 100e6, 80e6, 90e6), true, 0, 1, 80e6, 90e6},
 		{"newer", said(7, 50e6, 80e6, 90e6), true, 1, 2, 50e6, 90e6},
-		{"taken back", sites.Limits{Version: 8}, true, 3, 3, 0, 0},
+		{"a LAN", lanOf("alpha", said(8, 50e6, 80e6, 90e6)), true, 1, 3, 50e6, 90e6},
+		{"taken back", sites.Limits{Version: 9}, true, 4, 4, 0, 0},
 	} {
 		changes, newer := l.take(tc.next)
 		if newer != tc.newer || len(changes) != tc.changes || called != tc.calls {
@@ -76,7 +85,7 @@ func TestLimitsRemembered(t *testing.T) {
 	if d.limits.all().Version != 0 || len(d.notes.all()) != 0 {
 		t.Errorf("a new node remembers %+v and notes %q", d.limits.all(), d.notes.all())
 	}
-	want := said(5, 100e6, 80e6, 90e6)
+	want := lanOf("beta", said(5, 100e6, 80e6, 90e6))
 	d.takeLimits(want)
 	d.takeLimits(said(4, 1e6, 1e6, 1e6))
 	if err := d.saved.Close(); err != nil {
@@ -89,7 +98,7 @@ func TestLimitsRemembered(t *testing.T) {
 	for _, e := range d.events.last {
 		texts = append(texts, e.Kind+": "+e.Text)
 	}
-	if len(texts) != 3 || texts[0] != "site: site alpha's uplink is limited to 100Mb/s" {
+	if len(texts) != 4 || texts[0] != "site: site alpha's uplink is limited to 100Mb/s" || texts[2] != "site: packets within site beta go over their LAN, in clear" {
 		t.Errorf("events %q", texts)
 	}
 
@@ -161,9 +170,9 @@ func TestSiteList(t *testing.T) {
 	nodes := []api.NodeStatus{
 		{Name: "a1", Site: "alpha", Up: true}, {Name: "a2", Site: "alpha"}, {Name: "a3", Site: "alpha", Up: true, Revoked: true}, {Name: "c1", Site: "core", Up: true},
 	}
-	got := siteList(nodes, said(7, 100e6, 80e6, 90e6))
+	got := siteList(nodes, lanOf("beta", said(7, 100e6, 80e6, 90e6)))
 	want := api.SitesReply{Version: api.Version, Change: 7,
-		Sites: []api.SiteStatus{{Site: "alpha", Nodes: 2, NodesUp: 1, Up: 100e6}, {Site: "beta", Down: 80e6}, {Site: "core", Nodes: 1, NodesUp: 1}},
+		Sites: []api.SiteStatus{{Site: "alpha", Nodes: 2, NodesUp: 1, Up: 100e6}, {Site: "beta", Down: 80e6, Native: true}, {Site: "core", Nodes: 1, NodesUp: 1}},
 		Links: []api.LinkStatus{{A: "alpha", B: "beta", Bandwidth: 90e6}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -187,6 +196,21 @@ func TestSites(t *testing.T) {
 	if len(rep.Sites) != 1 || rep.Sites[0] != (api.SiteStatus{Site: "core", Nodes: 1, NodesUp: 1, Up: 100e6}) {
 		t.Errorf("after setting: %+v", rep)
 	}
+	on, off := true, false
+	for _, tc := range []struct {
+		req    api.SiteRequest
+		native bool
+		up     int64
+	}{
+		{api.SiteRequest{Site: "core", Native: &on}, true, 100e6},
+		{api.SiteRequest{Site: "core", Native: &off, Up: 200e6}, false, 200e6},
+		{api.SiteRequest{Site: "core", Native: &on, Up: 100e6}, true, 100e6},
+		{api.SiteRequest{Site: "core", Down: 70e6}, true, 100e6},
+	} {
+		if s := must(client.SetSite(ctx, tc.req))(t).Sites[0]; s.Native != tc.native || s.Up != tc.up {
+			t.Errorf("after %+v: %+v", tc.req, s)
+		}
+	}
 	want := must(client.SetLink(ctx, api.LinkRequest{A: "core", B: "beta", Bandwidth: 50e6}))(t)
 	for _, tc := range []struct {
 		req  any
@@ -194,6 +218,8 @@ func TestSites(t *testing.T) {
 	}{
 		{api.SiteRequest{Site: "A b", Up: 1e6}, `"A b"`}, {api.SiteRequest{Site: "core"}, "neither"}, {api.SiteRequest{Site: "core", Up: -1}, "no link's rate"},
 		{api.SiteRequest{Site: "core", Up: 1e6, Clear: true}, "either"}, {api.SiteRequest{Site: "beta", Clear: true}, "site list"},
+		{api.SiteRequest{Site: "core", Native: &off, Clear: true}, "either"}, {api.SiteRequest{Site: "A b", Native: &off}, `"A b"`},
+		{api.SiteRequest{Site: "core", Native: &off, Up: -1}, "no link's rate"},
 		{api.LinkRequest{A: "core", B: "core", Bandwidth: 1e6}, "two sites"}, {api.LinkRequest{A: "core", B: "gamma", Clear: true}, "site list"},
 		{api.LinkRequest{A: "core", B: "gamma", Bandwidth: 1e6, Clear: true}, "either"}, {api.LinkRequest{A: "core", B: "gamma"}, "no bandwidth"},
 	} {
@@ -216,7 +242,7 @@ func TestSites(t *testing.T) {
 	}
 	must(client.SetSite(ctx, api.SiteRequest{Site: "core", Clear: true}))(t)
 	rep = must(client.SetLink(ctx, api.LinkRequest{A: "core", B: "beta", Clear: true}))(t)
-	if len(rep.Links) != 0 || len(rep.Sites) != 1 || rep.Sites[0].Up != 0 || rep.Change <= want.Change {
+	if len(rep.Links) != 0 || len(rep.Sites) != 1 || rep.Sites[0].Up != 0 || rep.Sites[0].Native || rep.Change <= want.Change {
 		t.Errorf("after clearing: %+v", rep)
 	}
 	r.end(t)

@@ -84,6 +84,12 @@ func TestLimits(t *testing.T) {
 		check(t, err)
 	}
 	va.until("the newest", func() bool { return reflect.DeepEqual(va.limits[len(va.limits)-1], set) })
+	set, err = w.hub.ChangeLimits(func(l sites.Limits) (sites.Limits, error) { return l.WithNative("alpha", true) })
+	check(t, err)
+	va.until("that a site uses its LAN", func() bool {
+		last := va.limits[len(va.limits)-1]
+		return last.Native("alpha") && reflect.DeepEqual(last, set)
+	})
 	vb.leave()
 	w.stop()
 	w.start(w.addr) // which knows from its store
@@ -129,7 +135,7 @@ func TestLongestLimits(t *testing.T) {
 	l := sites.Limits{Version: 1 << 53}
 	name := func(i int) string { return fmt.Sprintf("%063d", i) }
 	for i := range sites.MaxSites {
-		l.Sites = append(l.Sites, sites.Site{Name: name(i), Up: rate.Max, Down: rate.Max})
+		l.Sites = append(l.Sites, sites.Site{Name: name(i), Up: rate.Max, Down: rate.Max, Native: true})
 	}
 	for i := range sites.MaxPairs {
 		l.Pairs = append(l.Pairs, sites.Pair{A: name(i), B: name(i + 1), Rate: rate.Max})

@@ -34,8 +34,11 @@ func (l Limits) withSite(site string) (Limits, *Site) {
 }
 
 // WithNative returns l with a site's nodes allowed to reach each other over their LAN,
-// in clear, or no longer.
+// in clear, or no longer. Taking it back where it is not declared changes nothing.
 func (l Limits) WithNative(site string, on bool) (Limits, error) {
+	if err := check(0, 0, site); err != nil { // what is taken back leaves no entry to check
+		return l, err
+	}
 	next, s := l.withSite(site)
 	s.Native = on
 	if *s == (Site{Name: site}) {

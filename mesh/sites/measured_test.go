@@ -62,6 +62,9 @@ func TestMeasured(t *testing.T) {
 	if l.Between("alpha", "delta") != 0 {
 		t.Error("what is found has been declared")
 	}
+	if n, err := l.WithNative("alpha", true); err != nil || !n.Filled("alpha", func(to string) int64 { return found[to] }).Native("alpha") {
+		t.Errorf("with what is found alpha no longer uses its LAN: %v", err)
+	}
 	if l, err = l.WithSite("alpha", 5e6, 0); err != nil || l.Sites[0].MeasureUp || l.Sites[0].Up != 5e6 {
 		t.Errorf("declared again: %+v, %v", l, err)
 	}

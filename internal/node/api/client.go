@@ -113,7 +113,7 @@ func (c *Client) Sites(ctx context.Context) (r SitesReply, err error) {
 	return r, c.call(ctx, http.MethodGet, "/v1/sites", nil, &r)
 }
 
-// SetSite declares what a site's link carries. Hubs only.
+// SetSite declares what a site's link carries, and whether its nodes use their LAN. Hubs only.
 func (c *Client) SetSite(ctx context.Context, req SiteRequest) (r SitesReply, err error) {
 	return r, c.call(ctx, http.MethodPost, "/v1/sites", req, &r)
 }
