@@ -35,6 +35,7 @@ const (
 type mtuSearch struct {
 	sizes  []int // bytes, descending
 	found  int   // 0 while unknown
+	proved bool  // found has passed since the path came up, or since it shrank
 	search bool  // a search is under way
 	at     int   // index in sizes that the search tries
 	tries  int
@@ -47,7 +48,7 @@ type mtuSearch struct {
 // restart begins anew, as when a path comes up.
 func (m *mtuSearch) restart(now time.Time) {
 	if len(m.sizes) > 0 {
-		m.search, m.at, m.tries, m.wait, m.next = true, 0, 0, false, now
+		m.search, m.at, m.tries, m.wait, m.next, m.proved = true, 0, 0, false, now, false
 	}
 }
 
@@ -83,7 +84,7 @@ func (m *mtuSearch) passed(now time.Time, size int) {
 	if size < m.found || m.search && size == m.found && size != m.sizes[m.at] {
 		return // of an earlier search
 	}
-	m.found, m.wait, m.doubts = size, false, 0
+	m.found, m.wait, m.doubts, m.proved = size, false, 0, true
 	m.verify = now.Add(mtuVerify)
 	switch {
 	case size == m.sizes[0]:
@@ -125,7 +126,7 @@ func (m *mtuSearch) lost(now time.Time, size int, answers bool) {
 
 // shrink falls back to the smallest size, from where the search rises.
 func (m *mtuSearch) shrink(now time.Time) {
-	m.doubts, m.found = 0, m.sizes[len(m.sizes)-1]
+	m.doubts, m.found, m.proved = 0, m.sizes[len(m.sizes)-1], false
 	m.larger()
 	m.next = now
 }

@@ -148,6 +148,7 @@ type Mesh struct {
 	events   chan func(now time.Time)
 	wanted   wanted
 	done     chan struct{} // closed when the loop has ended
+	nearKeys sync.Map      // peer.Short → *pairKey, of peers to which the LAN is open
 	awaited  sync.Map      // uint32, the sender's index in an initiation without an answer, to peer.ID
 	flows    flows
 	door     *door

@@ -17,17 +17,19 @@ type cable struct {
 	mu      sync.Mutex // guards what follows
 	allowed bool
 	cut     bool
-	passes  int // bytes of the largest packet
+	passes  int  // bytes of the largest packet
+	between bool // somebody stands between, and relays what he sees
 	ends    map[netip.Addr]*cableEnd
 }
 
 // cableEnd is a node's LAN.
 type cableEnd struct {
 	*cable
-	own  netip.Addr
-	node *testNode
-	open bool
-	used int
+	own      netip.Addr
+	node     *testNode
+	open     bool
+	admitted bool
+	used     int
 }
 
 func (e *cableEnd) Allowed() bool {
@@ -36,21 +38,34 @@ func (e *cableEnd) Allowed() bool {
 	return e.allowed
 }
 
-func (e *cableEnd) Open(_ peer.Node, at netip.Addr) (int, error) {
+func (e *cableEnd) Open(_ peer.Node, at netip.Addr) (Segment, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !at.IsLoopback() {
-		return 0, errors.New("not on the LAN")
+		return Segment{}, errors.New("not on the LAN")
 	}
-	e.open, e.used = true, 0
-	return 9000, nil
+	e.open, e.admitted, e.used = true, false, 0
+	s := Segment{MTU: 9000, Ends: "a and b"}
+	if e.between {
+		s.Ends = e.own.String() + " and somebody"
+	}
+	return s, nil
 }
 
-func (e *cableEnd) Use(_ peer.Node, mtu int) error {
+func (e *cableEnd) Admit(peer.Node) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.open {
-		return errors.New("not open")
+	e.admitted = true
+	return nil
+}
+
+func (e *cableEnd) Still(peer.Node) bool { return true }
+
+func (e *cableEnd) Use(n peer.Node, mtu int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.ends[n.Addr4]; !e.open || mtu != 0 && (other == nil || !other.admitted) {
+		return errors.New("not open, or what goes there is not let in")
 	}
 	e.used = mtu
 	return nil
@@ -59,7 +74,7 @@ func (e *cableEnd) Use(_ peer.Node, mtu int) error {
 func (e *cableEnd) Close(peer.Node) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.open, e.used = false, 0
+	e.open, e.admitted, e.used = false, false, 0
 	return nil
 }
 
@@ -69,7 +84,7 @@ func (e *cableEnd) Probe(n peer.Node, pkt []byte) {
 	passes := e.open && !e.cut && other != nil && other.open && len(pkt)+nearHeaders <= e.passes
 	e.mu.Unlock()
 	if passes {
-		other.node.Near(pkt)
+		other.node.Near(pkt, e.own)
 	}
 }
 
@@ -165,8 +180,8 @@ func TestNativeRevoked(t *testing.T) {
 	if got := w.usedBy(a); got != 0 {
 		t.Errorf("the LAN is used with an MTU of %d", got)
 	}
-	a.Near(appendPing(nil, &pairKey{}, b.node.ID.Short(), 1, 1, 0, 0)) // neither it nor what it forges opens anything
-	time.Sleep(2 * sampleEvery)                                        // in which it must not
+	a.Near(appendPing(nil, &pairKey{}, b.node.ID.Short(), 1, 1, 0, 0), b.node.Addr4) // neither it nor what it forges opens anything
+	time.Sleep(2 * sampleEvery)                                                      // in which it must not
 	if w.opened(a) {
 		t.Error("the LAN is open to a revoked node")
 	}
@@ -178,6 +193,15 @@ func TestNativeOutlivesDaemon(t *testing.T) {
 	w, a, b := wired(t)
 	w.set(func() { w.allowed = true })
 	eventually.Holds(t, "a uses the LAN", func() bool { return w.usedBy(a) != 0 })
+	err := a.do(context.Background(), func(now time.Time) { // long ago: what goes over the LAN the mesh does not see
+		for _, r := range a.loop.remotes {
+			r.lastUsed = now.Add(-2 * busyFor)
+			r.paths.use(now, false)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.stop()
 	eventually.Holds(t, "a has noticed", func() bool {
 		peers, err := a.Peers(context.Background())
@@ -186,6 +210,22 @@ func TestNativeOutlivesDaemon(t *testing.T) {
 	time.Sleep(2 * nearEvery) // in which it must not be left
 	if w.usedBy(a) == 0 {
 		t.Error("the LAN was left for a path that does not work either")
+	}
+}
+
+// TestNativeBetween: whoever stands between two nodes, and passes on their probes, has
+// neither of them use what it takes for the other's LAN.
+func TestNativeBetween(t *testing.T) {
+	w, a, b := wired(t)
+	w.set(func() { w.allowed, w.between = true, true })
+	eventually.Holds(t, "both try the LAN", func() bool { return w.opened(a) && w.opened(b) })
+	time.Sleep(2 * sampleEvery) // in which it must not be used
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.ends {
+		if e.used != 0 || e.admitted {
+			t.Errorf("%s uses the LAN with an MTU of %d, lets all in: %t", e.node.node.Name, e.used, e.admitted)
+		}
 	}
 }
 

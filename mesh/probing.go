@@ -24,22 +24,11 @@ func (m *Mesh) sendPing(r *remote, o order) {
 
 // sendProbe sends a ping of a length, or the shortest there is.
 func (m *Mesh) sendProbe(r *remote, o order, size int) {
-	_ = o.c.path.Send([][]byte{appendPing(nil, &r.probeKey, m.short, o.txid, r.seq.next(), r.seq.seen, size)}) // silence is the answer to a loss
+	_ = o.c.path.Send([][]byte{appendPing(nil, r.keyOf(o.c), m.short, o.txid, r.seq.next(), r.seq.seen, size)}) // silence is the answer to a loss
 }
 
 // probe implements sink.
 func (m *Mesh) probe(pkt []byte, from *source) {
-	m.admit(pkt, func(now time.Time, r *remote, p probe) {
-		if p.ping() {
-			m.pinged(now, r, p, from)
-		} else {
-			m.ponged(now, r, p)
-		}
-	})
-}
-
-// admit has the loop take a probe if a node that is trusted made it.
-func (m *Mesh) admit(pkt []byte, take func(now time.Time, r *remote, p probe)) {
 	p, err := parseProbe(pkt)
 	if err != nil {
 		return
@@ -67,8 +56,13 @@ func (m *Mesh) admit(pkt []byte, take func(now time.Time, r *remote, p probe)) {
 				return
 			}
 		}
-		if p.authentic(&r.probeKey) {
-			take(now, r, p)
+		if !p.authentic(&r.probeKey) {
+			return
+		}
+		if p.ping() {
+			m.pinged(now, r, p, from)
+		} else {
+			m.ponged(now, r, p)
 		}
 	})
 }
@@ -101,7 +95,7 @@ func (m *Mesh) pinged(now time.Time, r *remote, p probe, from *source) {
 }
 
 func (m *Mesh) sendPong(r *remote, c *candidate, txid, ask uint64) {
-	_ = c.path.Send([][]byte{appendPong(nil, &r.probeKey, m.short, txid, ask)}) // the peer asks again
+	_ = c.path.Send([][]byte{appendPong(nil, r.keyOf(c), m.short, txid, ask)}) // the peer asks again
 }
 
 func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
@@ -115,7 +109,7 @@ func (m *Mesh) ponged(now time.Time, r *remote, p probe) {
 	if c.rose {
 		c.rose = false
 		delete(r.hello.sent, c.via) // what went that way before may have got lost
-		r.nextNear = time.Time{}
+		r.nextNear = now
 		m.lookNear(now, r)
 		m.hurryRelays()
 	}

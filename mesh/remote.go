@@ -235,7 +235,7 @@ func (m *Mesh) choose(now time.Time, r *remote) {
 // tellPath says by which path the host's packets to a peer go from now on.
 func (m *Mesh) tellPath(r *remote) {
 	info, works := r.way()
-	m.log.Info("path", "node", r.node.Name, "kind", info.Kind, "via", info.Via, "addr", info.Remote, "works", works)
+	m.log.Info("path", "node", r.node.Name, "kind", info.Kind, "via", info.Via, "addr", info.Where(), "works", works)
 	if m.cfg.PathChanged != nil {
 		m.cfg.PathChanged(r.node, info)
 	}
@@ -247,6 +247,14 @@ func (r *remote) inUse() *candidate {
 		return r.near.c
 	}
 	return r.paths.current
+}
+
+// keyOf is the key of probes on a path.
+func (r *remote) keyOf(c *candidate) *pairKey {
+	if r.near != nil && r.near.c == c {
+		return &r.near.key
+	}
+	return &r.probeKey
 }
 
 // way says what is known of the path in use.

@@ -96,6 +96,9 @@ func (m *Mesh) catchUp(now time.Time) {
 	for _, r := range m.loop.remotes {
 		if recheck {
 			r.paths.recheck(now)
+			if r.nearTries, r.nextNear = 0, now; r.near != nil {
+				r.near.paths.recheck(now)
+			}
 			r.searches, r.nextSearch = 0, now
 			r.advertise.until, r.advertise.again = now, now // names may lead elsewhere from here
 		}

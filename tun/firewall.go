@@ -15,6 +15,7 @@ import (
 //
 //	table inet meshmpi_mesh0 {
 //		chain owner_<mark> {}     # whose it is, for restore
+//		set native_probe …               # like native_in, for probes alone
 //		set native_in { type ifname . ether_addr . ipv4_addr; }   # peers over the LAN: see Native
 //		set native_out { type ifname . ipv4_addr; }
 //		chain in {
@@ -22,6 +23,7 @@ import (
 //			iifname "lo" accept
 //			iifname "mesh0" accept
 //			iiftype ether ip daddr OWN iifname . ether saddr . ip saddr @native_in accept
+//			… udp dport 7726 … @native_probe accept
 //			ip saddr CIDR counter drop       # spoofed
 //			ip daddr CIDR counter drop       # a neighbour reaching in
 //			(the same for ip6)
@@ -75,12 +77,13 @@ func replaceTable(j *journal, open map[netip.Addr]native) error {
 	}
 	accept := nftables.ChainPolicyAccept
 	for _, side := range []struct {
-		name string
-		hook *nftables.ChainHook
-		key  expr.MetaKey
+		name   string
+		hook   *nftables.ChainHook
+		key    expr.MetaKey
+		native []string
 	}{
-		{"in", nftables.ChainHookPrerouting, expr.MetaKeyIIFNAME},
-		{"out", nftables.ChainHookPostrouting, expr.MetaKeyOIFNAME},
+		{"in", nftables.ChainHookPrerouting, expr.MetaKeyIIFNAME, []string{"in", "probe"}},
+		{"out", nftables.ChainHookPostrouting, expr.MetaKeyOIFNAME, []string{"out"}},
 	} {
 		chain := c.AddChain(&nftables.Chain{
 			Name: side.name, Table: t, Type: nftables.ChainTypeFilter,
@@ -91,7 +94,9 @@ func replaceTable(j *journal, open map[netip.Addr]native) error {
 			add(acceptInterface(side.key, name))
 		}
 		if j.CIDR4.IsValid() {
-			add(acceptNative(j, side.name))
+			for _, set := range side.native {
+				add(acceptNative(j, set))
+			}
 		}
 		for _, n := range j.nets() {
 			add(dropNet(n.cidr, false))

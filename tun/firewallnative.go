@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nativeSet is one of the two sets of who may pass over a LAN, by the chain that asks.
+// nativeSet is a set of who may pass over a LAN: probes in, everything in, anything out.
 type nativeSet struct {
 	*nftables.Set
 	key func(peer netip.Addr, hop Hop) []byte
+	has func(native) bool
 }
 
 // Each part of a key fills whole registers of four bytes.
@@ -23,27 +24,32 @@ func paddedName(name string) []byte {
 }
 
 func nativeSets(t *nftables.Table) map[string]nativeSet {
+	from := nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr, nftables.TypeIPAddr)
+	fromKey := func(peer netip.Addr, hop Hop) []byte {
+		return append(append(append(paddedName(hop.name), hop.mac[:]...), 0, 0), peer.AsSlice()...)
+	}
+	to := nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIPAddr)
+	toKey := func(peer netip.Addr, hop Hop) []byte { return append(paddedName(hop.name), peer.AsSlice()...) }
+	open := func(native) bool { return true }
 	return map[string]nativeSet{
-		"in": {&nftables.Set{Table: t, Name: "native_in", KeyType: nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr, nftables.TypeIPAddr)},
-			func(peer netip.Addr, hop Hop) []byte {
-				return append(append(append(paddedName(hop.name), hop.mac[:]...), 0, 0), peer.AsSlice()...)
-			}},
-		"out": {&nftables.Set{Table: t, Name: "native_out", KeyType: nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIPAddr)},
-			func(peer netip.Addr, hop Hop) []byte { return append(paddedName(hop.name), peer.AsSlice()...) }},
+		"probe": {&nftables.Set{Table: t, Name: "native_probe", KeyType: from}, fromKey, open},
+		"in":    {&nftables.Set{Table: t, Name: "native_in", KeyType: from}, fromKey, func(n native) bool { return n.admitted }},
+		"out":   {&nftables.Set{Table: t, Name: "native_out", KeyType: to}, toKey, open},
 	}
 }
 
 // of are the set's elements for some peers.
 func (s nativeSet) of(open map[netip.Addr]native) (all []nftables.SetElement) {
 	for peer, n := range open {
-		all = append(all, nftables.SetElement{Key: s.key(peer, n.hop)})
+		if s.has(n) {
+			all = append(all, nftables.SetElement{Key: s.key(peer, n.hop)})
+		}
 	}
 	return all
 }
 
-// letThrough lets packets between this node's address and a peer's pass over a LAN, or
-// no longer.
-func (h *Host) letThrough(peer netip.Addr, hop Hop, open bool) error {
+// letThrough puts a peer into some of the sets, or takes it out.
+func (h *Host) letThrough(peer netip.Addr, hop Hop, open bool, sets ...string) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -52,8 +58,9 @@ func (h *Host) letThrough(peer netip.Addr, hop Hop, open bool) error {
 	if open {
 		change = c.SetAddElements
 	}
-	for _, s := range nativeSets(firewallTable(h.journal)) {
-		if err := change(s.Set, s.of(map[netip.Addr]native{peer: {hop: hop}})); err != nil {
+	all := nativeSets(firewallTable(h.journal))
+	for _, name := range sets {
+		if err := change(all[name].Set, []nftables.SetElement{{Key: all[name].key(peer, hop)}}); err != nil {
 			return err
 		}
 	}
@@ -68,11 +75,11 @@ const (
 )
 
 // acceptNative accepts what passes over a LAN between this node's address and that of a
-// peer for which it is open.
-func acceptNative(j *journal, chain string) []expr.Any {
+// peer in a set: probes alone if the set is theirs.
+func acceptNative(j *journal, set string) []expr.Any {
 	const srcAt, dstAt = 12, 16 // RFC 791 §3.1
 	name, own, theirs, reg := expr.MetaKeyIIFNAME, uint32(dstAt), uint32(srcAt), uint32(regThird)
-	if chain == "out" {
+	if set == "out" {
 		name, own, theirs, reg = expr.MetaKeyOIFNAME, srcAt, dstAt, regNext
 	}
 	e := []expr.Any{
@@ -81,7 +88,14 @@ func acceptNative(j *journal, chain string) []expr.Any {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: own, Len: 4},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: j.Addr4.AsSlice()},
 	}
-	if chain == "in" {
+	if set == "probe" {
+		e = append(e,
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, // destination port
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, NativePort)})
+	}
+	if set != "out" {
 		e = append(e,
 			&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_ETHER)},
@@ -90,7 +104,7 @@ func acceptNative(j *journal, chain string) []expr.Any {
 	return append(e,
 		&expr.Meta{Key: name, Register: regName},
 		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: theirs, Len: 4},
-		&expr.Lookup{SourceRegister: regName, SetName: "native_" + chain},
+		&expr.Lookup{SourceRegister: regName, SetName: "native_" + set},
 		&expr.Verdict{Kind: expr.VerdictAccept},
 	)
 }

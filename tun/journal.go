@@ -172,7 +172,7 @@ func readJournal(dir string) (*journal, error) {
 		j, err = decodeJournal(b)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("tun: %s is damaged (%w); nothing was touched: look for a link with alias meshmpi:… (ip -d link), a table meshmpi_… (nft list tables) and unreachable routes of proto %d, remove them by hand, then delete the file", path, err, routeProtocol)
+		return nil, fmt.Errorf("tun: %s is damaged (%w); nothing was touched: look for a link with alias meshmpi:… (ip -d link), a table meshmpi_… (nft list tables), a rule of priority %d (ip rule) and routes of proto %d (ip route show table all), remove them by hand, then delete the file", path, err, probePriority, routeProtocol)
 	}
 	return j, nil
 }

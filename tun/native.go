@@ -16,18 +16,23 @@ import (
 )
 
 // Native is how the kernel reaches a peer's virtual address over the LAN that both are
-// on, past the TUN: at the LAN's speed, and in clear. It is there in two steps, so that
-// the way can be tried before anything depends on it: OpenNative lets packets pass and
-// leads those with the probes' mark there, UseNative leads all.
+// on, past the TUN: at the LAN's speed, and in clear. It is there in three steps, so that
+// the way is tried before anything depends on it: OpenNative lets probes pass and leads
+// them there, AdmitNative lets all in that comes from a peer whose probes have proved it
+// to be there, UseNative leads all that goes to it.
 //
 // Nothing on a LAN proves who sent a packet: what the firewall lets in is what comes
 // from the peer's address on the LAN's interface with the peer's hardware address,
 // which a neighbour can forge. A site has to have chosen that.
 
+// NativePort is the UDP port of a node's virtual IPv4 address from which and to which
+// neighbours probe a LAN. IANA has it unassigned.
+const NativePort = 7726
+
 const (
-	// probeMark begins the mark of probes, which is also the number of their routing
-	// table; the rest is of the journal's mark, so that two daemons have two.
-	probeMark = 0x4d000000
+	// probeTable begins the number of the probes' routing table; the rest is of the
+	// journal's mark, so that two daemons have two.
+	probeTable = 0x4d000000
 	// probePriority puts the probes' rule before the main table's, and before others'.
 	probePriority = 1077
 	maxLANMTU     = 9216 // bytes, of the largest jumbo frames' packets
@@ -43,19 +48,30 @@ type Hop struct {
 	name string
 	addr netip.Addr // on the LAN
 	mac  [6]byte
+
+	ownAddr netip.Addr // this host's, likewise
+	ownMAC  [6]byte
+}
+
+// Ends tells both ends' addresses on the LAN, as either of them sees it. Whoever stands
+// between, as a router, a NAT or with forged ARP, has them see two.
+func (p Hop) Ends() string {
+	own, other := p.ownAddr.String()+string(p.ownMAC[:]), p.addr.String()+string(p.mac[:])
+	return min(own, other) + max(own, other)
 }
 
 // native is the way over the LAN to one peer. The zero value is none.
 type native struct {
-	hop Hop
-	mtu int // bytes of a packet with which it is in use; 0: for probes alone
+	hop      Hop
+	mtu      int  // bytes of a packet with which it is in use; 0: it is not
+	admitted bool // for more than probes
 }
 
 // Near returns the neighbour that has an IPv4 address on a LAN of this host, if it is
 // known there: something must have been sent to it lately.
 func (h *Host) Near(at netip.Addr) (Hop, error) {
 	at = at.Unmap()
-	if !at.Is4() || !h.journal.CIDR4.IsValid() {
+	if !at.Is4() || !h.cfg.CIDR4.IsValid() {
 		return Hop{}, fmt.Errorf("tun: %v: %w", at, ErrNotOnLAN)
 	}
 	routes, err := netlink.RouteGet(at.AsSlice())
@@ -67,7 +83,8 @@ func (h *Host) Near(at netip.Addr) (Hop, error) {
 		return Hop{}, fmt.Errorf("tun: %v: %w", at, err)
 	}
 	a := link.Attrs()
-	if a.EncapType != "ether" || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 {
+	own, ok := netip.AddrFromSlice(routes[0].Src)
+	if a.EncapType != "ether" || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 || len(a.HardwareAddr) != 6 || !ok || !validName(a.Name) {
 		return Hop{}, fmt.Errorf("tun: %v: %w", at, ErrNotOnLAN)
 	}
 	neighbours, err := dump(func() ([]netlink.Neigh, error) { return netlink.NeighList(a.Index, netlink.FAMILY_V4) })
@@ -77,24 +94,38 @@ func (h *Host) Near(at netip.Addr) (Hop, error) {
 	const known = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
 	for _, n := range neighbours {
 		if is, ok := netip.AddrFromSlice(n.IP); ok && is.Unmap() == at && n.State&known != 0 && len(n.HardwareAddr) == 6 {
-			return Hop{MTU: min(a.MTU, maxLANMTU), link: a.Index, name: a.Name, addr: at, mac: [6]byte(n.HardwareAddr)}, nil
+			return Hop{MTU: min(a.MTU, maxLANMTU), link: a.Index, name: a.Name, addr: at, mac: [6]byte(n.HardwareAddr),
+				ownAddr: own.Unmap(), ownMAC: [6]byte(a.HardwareAddr)}, nil
 		}
 	}
 	return Hop{}, fmt.Errorf("tun: %v: no such neighbour on %s: %w", at, a.Name, ErrNotOnLAN)
 }
 
-// ProbeMark is the mark (SO_MARK) of packets that go over the LAN to peers for which
-// that is open, and nowhere to others.
-func (h *Host) ProbeMark() uint32 { return h.journal.probeMark() }
-
-// probeMark follows from the owner's random mark, so that whoever undoes knows it.
-func (j *journal) probeMark() uint32 {
+// probeTable follows from the owner's random mark, so that whoever undoes knows it.
+func (j *journal) probeTable() int {
 	n, _ := strconv.ParseUint(j.Owner[:6], 16, 24) // checked when it was read
-	return probeMark | uint32(n)
+	return probeTable | int(n)
 }
 
-// OpenNative lets packets between this node's virtual address and a peer's pass over a
-// LAN, and leads probes there. Opening anew takes back what was open.
+// StillNear reports whether a peer to which the LAN is open is still the neighbour that
+// it was: its address may be another's by now, or nobody's.
+func (h *Host) StillNear(peer netip.Addr) bool {
+	h.mu.Lock()
+	n, ok := h.natives[peer]
+	h.mu.Unlock()
+	if !ok {
+		return false
+	}
+	now, err := h.Near(n.hop.addr)
+	now.MTU = n.hop.MTU
+	return err == nil && now == n.hop
+}
+
+// IsTUN reports whether a link is the TUN.
+func (h *Host) IsTUN(index int) bool { return index == h.index }
+
+// OpenNative lets probes between this node's virtual address and a peer's pass over a
+// LAN, and leads them there. Opening anew takes back what was open.
 func (h *Host) OpenNative(peer netip.Addr, hop Hop) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,6 +138,28 @@ func (h *Host) OpenNative(peer netip.Addr, hop Hop) error {
 	if err := h.openNative(peer, hop); err != nil {
 		return fmt.Errorf("tun: native path to %v: %w", peer, oneLine(err, h.closeNative(peer)))
 	}
+	return nil
+}
+
+// AdmitNative lets in all that a peer sends over the LAN that is open, since it has
+// proved to be there.
+func (h *Host) AdmitNative(peer netip.Addr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n, ok := h.natives[peer]
+	switch {
+	case !ok || h.closed:
+		return fmt.Errorf("tun: native path to %v: it is not open", peer)
+	case n.admitted:
+		return nil
+	}
+	if h.firewalled {
+		if err := h.letThrough(peer, n.hop, true, "in"); err != nil {
+			return fmt.Errorf("tun: native path to %v: firewall: %w", peer, err)
+		}
+	}
+	n.admitted = true
+	h.natives[peer] = n
 	return nil
 }
 
@@ -159,11 +212,11 @@ func (h *Host) openNative(peer netip.Addr, hop Hop) error {
 	n := native{hop: hop}
 	h.natives[peer] = n
 	if h.firewalled {
-		if err := h.letThrough(peer, hop, true); err != nil {
+		if err := h.letThrough(peer, hop, true, "probe", "out"); err != nil {
 			return fmt.Errorf("firewall: %w", err)
 		}
 	}
-	return netlink.RouteReplace(h.over(peer, n, h.ProbeMark()))
+	return netlink.RouteReplace(h.over(peer, n, h.journal.probeTable()))
 }
 
 func (h *Host) useNative(peer netip.Addr, mtu int) error {
@@ -184,12 +237,19 @@ func (h *Host) closeNative(peer netip.Addr) error {
 	if !ok {
 		return nil
 	}
-	errs := []error{h.useNative(peer, 0)}
-	if err := netlink.RouteDel(h.over(peer, n, h.ProbeMark())); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
+	if err := h.useNative(peer, 0); err != nil {
+		return err // and the gap stays, or packets that still go there would be dropped
+	}
+	var errs []error
+	if err := netlink.RouteDel(h.over(peer, native{hop: n.hop}, h.journal.probeTable())); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENETDOWN) {
 		errs = append(errs, err)
 	}
 	if h.firewalled {
-		if err := h.letThrough(peer, n.hop, false); err != nil && !errors.Is(err, unix.ENOENT) {
+		open := []string{"probe", "out"}
+		if n.admitted {
+			open = append(open, "in")
+		}
+		if err := h.letThrough(peer, n.hop, false, open...); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("firewall: %w", err))
 		}
 	}
@@ -198,35 +258,35 @@ func (h *Host) closeNative(peer netip.Addr) error {
 }
 
 // over is the route to a peer over a LAN, in a table.
-func (h *Host) over(peer netip.Addr, n native, table uint32) *netlink.Route {
+func (h *Host) over(peer netip.Addr, n native, table int) *netlink.Route {
 	return &netlink.Route{
 		Dst: ipNet(netip.PrefixFrom(peer, 32)), LinkIndex: n.hop.link, Gw: n.hop.addr.AsSlice(), Src: h.cfg.Addr4.AsSlice(),
-		Table: int(table), Protocol: routeProtocol, MTU: n.mtu,
+		Table: table, Protocol: routeProtocol, MTU: n.mtu,
 	}
 }
 
-// setProbeRule leads marked packets by a table of their own, in which they go over the
-// LAN or nowhere.
+// setProbeRule leads probes by a table of their own, in which they go over the LAN or
+// nowhere. Somebody may have taken it away, as systemd-networkd does when it starts.
 func (h *Host) setProbeRule() error {
-	if len(h.natives) > 0 {
-		return nil
-	}
-	mark := h.ProbeMark()
+	table := h.journal.probeTable()
 	nowhere := &netlink.Route{
-		Dst: ipNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0)), Type: unix.RTN_UNREACHABLE, Table: int(mark), Protocol: routeProtocol,
+		Dst: ipNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0)), Type: unix.RTN_UNREACHABLE, Table: table, Protocol: routeProtocol,
 	}
 	if err := netlink.RouteReplace(nowhere); err != nil {
 		return err
 	}
-	if err := netlink.RuleAdd(probeRule(mark)); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := netlink.RuleAdd(probeRule(h.cfg.Addr4, table)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
 	return nil
 }
 
-func probeRule(mark uint32) *netlink.Rule {
+// probeRule needs no mark, of which others have theirs.
+func probeRule(own netip.Addr, table int) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Mark, r.Table, r.Priority = netlink.FAMILY_V4, mark, int(mark), probePriority
+	r.Family, r.Table, r.Priority = netlink.FAMILY_V4, table, probePriority
+	r.Src, r.IPProto = ipNet(netip.PrefixFrom(own, 32)), unix.IPPROTO_UDP
+	r.Sport, r.Dport = netlink.NewRulePortRange(NativePort, NativePort), netlink.NewRulePortRange(NativePort, NativePort)
 	return r
 }
 
@@ -280,11 +340,14 @@ func undoNative(j *journal, note func(removed bool, err error, what string)) {
 	if !j.CIDR4.IsValid() {
 		return
 	}
-	mark := int(j.probeMark())
+	table := j.probeTable()
 	rules, err := dump(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_V4) })
-	ours := slices.ContainsFunc(rules, func(r netlink.Rule) bool { return int(r.Mark) == mark && r.Table == mark })
+	if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil // a kernel without rules has none of ours
+	}
+	ours := slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table && r.Priority == probePriority })
 	if err == nil && ours {
-		err = netlink.RuleDel(probeRule(uint32(mark)))
+		err = netlink.RuleDel(probeRule(j.Addr4, table))
 	}
 	note(ours, err, "rule for native probes")
 	routes, err := nativeRoutes(j)
@@ -322,7 +385,7 @@ func nativeRoutes(j *journal) ([]netlink.Route, error) {
 	return slices.DeleteFunc(list, func(r netlink.Route) bool {
 		p := prefixOf(r.Dst)
 		over := r.Table == unix.RT_TABLE_MAIN && r.Gw != nil && p.IsValid() && p.IsSingleIP() && j.CIDR4.Contains(p.Addr())
-		return r.Protocol != routeProtocol || !over && r.Table != int(j.probeMark())
+		return r.Protocol != routeProtocol || !over && r.Table != j.probeTable()
 	}), nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,14 +15,14 @@ import (
 // neighbourMAC is from whom the tests' wire sends.
 const neighbourMAC = "02:00:00:00:00:01"
 
-// openNative opens the LAN to peer4, whose address there is near4.
+// openNative opens the LAN to peer4, whose address there is near4, for all packets.
 func openNative(t *testing.T, h *Host) Hop {
 	t.Helper()
 	hop, err := h.Near(near4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.OpenNative(peer4, hop); err != nil {
+	if err := errors.Join(h.OpenNative(peer4, hop), h.AdmitNative(peer4)); err != nil {
 		t.Fatal(err)
 	}
 	return hop
@@ -36,18 +35,14 @@ func nativeLAN(t *testing.T) {
 	run(t, "ip neigh replace 192.0.2.7 lladdr "+neighbourMAC+" dev lan0")
 }
 
-// sendMarked sends as a probe does.
-func sendMarked(h *Host, to netip.Addr, payload string) error {
-	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(own4, 0)), Control: func(_, _ string, c syscall.RawConn) (err error) {
-		cerr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(h.ProbeMark())) })
-		return errors.Join(err, cerr)
-	}}
-	c, err := d.Dial("udp4", netip.AddrPortFrom(to, 9).String())
+// sendProbe sends as a probe is sent.
+func sendProbe(to netip.Addr, payload string) error {
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own4, NativePort)))
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	_, err = c.Write([]byte(payload))
+	_, err = c.WriteToUDPAddrPort([]byte(payload), netip.AddrPortFrom(to, NativePort))
 	return err
 }
 
@@ -55,8 +50,17 @@ func TestNear(t *testing.T) {
 	nativeLAN(t)
 	h := mustOpen(t, testConfig(t.TempDir()))
 	defer h.Close()
-	if hop, err := h.Near(near4); err != nil || hop.MTU != 1500 || hop.name != "lan0" || hop.mac != [6]byte{2, 0, 0, 0, 0, 1} {
+	hop, err := h.Near(near4)
+	if err != nil || hop.MTU != 1500 || hop.name != "lan0" || hop.mac != [6]byte{2, 0, 0, 0, 0, 1} || hop.ownAddr != lan4 || hop.ownMAC != [6]byte(hardwareAddr(t, "lan0")) {
 		t.Errorf("the neighbour is %+v, %v", hop, err)
+	}
+	theirs := hop
+	theirs.addr, theirs.mac, theirs.ownAddr, theirs.ownMAC = hop.ownAddr, hop.ownMAC, hop.addr, hop.mac
+	if hop.Ends() != theirs.Ends() {
+		t.Error("both ends see different ends")
+	}
+	if theirs.mac[5]++; hop.Ends() == theirs.Ends() {
+		t.Error("other hardware makes no difference")
 	}
 	for name, at := range map[string]string{
 		"beyond the router": "198.51.100.1", "the host itself": lan4.String(), "loopback": "127.0.0.1",
@@ -91,21 +95,44 @@ func TestNative(t *testing.T) {
 		}
 	}
 	arrives("before it is open", peer4, own4, false)
-	if err := sendMarked(h, peer4, "probe before"); err == nil {
+	if err := sendProbe(peer4, "probe before"); err == nil {
 		w.wants("probe before", false)
 	}
-	openNative(t, h)
+	hop, err := h.Near(near4)
+	if err := errors.Join(err, h.OpenNative(peer4, hop)); err != nil {
+		t.Fatal(err)
+	}
+	arrives("before the peer has proved to be there", peer4, own4, false)
+	probed := udp(peer4, own4, NativePort, "a probe to us")
+	if c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own4, NativePort))); err != nil {
+		t.Fatal(err)
+	} else {
+		w.send(probed)
+		if got := receive(t, c); got != "a probe to us" {
+			t.Errorf("for a probe we got %q", got)
+		}
+		c.Close()
+	}
+	if err := errors.Join(h.AdmitNative(peer4), h.AdmitNative(peer4)); err != nil {
+		t.Fatal(err)
+	}
+	if !h.StillNear(peer4) {
+		t.Error("the peer is no longer there")
+	}
 	arrives("from the peer", peer4, own4, true)
 	arrives("from the peer to the LAN's address", peer4, lan4, false)
 	arrives("from another's address", netip.MustParseAddr("100.80.0.10"), own4, false)
 	arrives("from the LAN to ours", near4, own4, false)
 	run(t, "ip neigh replace 192.0.2.7 lladdr "+hardwareAddr(t, "lan1").String()+" dev lan0") // whom our own packets go to; the firewall knows the other
 	arrives("still from the peer", peer4, own4, true)
-	if err := sendMarked(h, peer4, "probe"); err != nil {
+	if h.StillNear(peer4) {
+		t.Error("other hardware is taken for the peer's")
+	}
+	if err := sendProbe(peer4, "probe"); err != nil {
 		t.Errorf("a probe: %v", err)
 	}
 	w.wants("probe", true)
-	if err := sendMarked(h, netip.MustParseAddr("100.80.0.10"), "stray"); !errors.Is(err, unix.EHOSTUNREACH) {
+	if err := sendProbe(netip.MustParseAddr("100.80.0.10"), "stray"); !errors.Is(err, unix.EHOSTUNREACH) {
 		t.Errorf("a probe to a peer that is not open: %v", err)
 	}
 	if err := sendUDP(t, peer4, 9, "by the TUN"); err != nil {
@@ -130,10 +157,20 @@ func TestNative(t *testing.T) {
 		t.Errorf("repair mends %q, %v", mended, err)
 	}
 	run(t, "nft flush ruleset")
+	run(t, "ip route del 100.80.0.9 via 192.0.2.7")
+	run(t, "ip rule del priority 1077")
 	if mended, err := h.repair(); err != nil || !slices.Equal(mended, []string{"firewall table"}) {
 		t.Errorf("after a flush repair mends %q, %v", mended, err)
 	}
 	arrives("after the repair", peer4, own4, true)
+	if err := sendProbe(peer4, "probe after the repair"); err != nil {
+		t.Errorf("a probe: %v", err)
+	}
+	w.wants("probe after the repair", true)
+	if err := sendUDP(t, peer4, 9, "by the LAN again"); err != nil {
+		t.Fatal(err)
+	}
+	w.wants("by the LAN again", true)
 	arrives("another's after the repair", netip.MustParseAddr("100.80.0.10"), own4, false)
 
 	if err := h.UseNative(peer4, 0); err != nil {
@@ -154,8 +191,8 @@ func TestNative(t *testing.T) {
 			t.Errorf("OpenNative took %v", a)
 		}
 	}
-	if err := h.UseNative(peer4, 1500); err == nil {
-		t.Error("UseNative works where it is not open")
+	if h.UseNative(peer4, 1500) == nil || h.AdmitNative(peer4) == nil {
+		t.Error("UseNative or AdmitNative works where it is not open")
 	}
 	openNative(t, h)
 	if err := h.UseNative(peer4, 1500); err != nil {

@@ -69,10 +69,22 @@ func (h *Host) repair() (mended []string, err error) {
 			return mended, err
 		}
 	}
+	if len(h.natives) > 0 {
+		if err := h.setProbeRule(); err != nil {
+			return mended, fmt.Errorf("tun: putting back the rule for native probes: %w", err)
+		}
+	}
+	for a, n := range h.natives {
+		_ = netlink.RouteReplace(h.over(a, native{hop: n.hop}, h.journal.probeTable())) // the LAN may be down: who probes it finds out
+	}
 	for a, w := range h.ways {
 		n, ok := h.netOf(a)
 		p := netip.PrefixFrom(a, a.BitLen())
-		if !ok || have[routeKey{p, unix.RTN_UNICAST}] || w.native != (native{}) { // who watches the way over a LAN sees to it
+		if !ok || have[routeKey{p, unix.RTN_UNICAST}] {
+			continue
+		}
+		if w.native != (native{}) {
+			_ = netlink.RouteReplace(h.route(a, n, w)) // likewise
 			continue
 		}
 		if err := note("route to a peer", netlink.RouteReplace(h.through(p, n.addr, w))); err != nil {

@@ -145,12 +145,9 @@ func (d *daemon) path(p mesh.PeerStatus) api.Path {
 }
 
 func pathOf(name string, i peer.PathInfo) api.Path {
-	p := api.Path{Node: name, Kind: i.Kind, Via: i.Via, RTT: i.RTT.Microseconds(), MTU: i.MTU, Loss: i.Loss}
+	p := api.Path{Node: name, Kind: i.Kind, Via: i.Via, RTT: i.RTT.Microseconds(), MTU: i.MTU, Loss: i.Loss, Addr: i.Where()}
 	if p.Via == nil {
 		p.Via = []string{}
-	}
-	if i.Remote.IsValid() {
-		p.Addr = i.Remote.String()
 	}
 	return p
 }

@@ -12,12 +12,9 @@ import (
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/tun"
+	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 )
-
-// NativePort is the UDP port on a node's virtual IPv4 address where it is probed over
-// the LAN. IANA has it unassigned.
-const NativePort = 7726
 
 // maxNearProbe is the longest probe, that of the largest jumbo frame's packet.
 const maxNearProbe = 9216
@@ -27,6 +24,7 @@ const maxNearProbe = 9216
 type nativeLAN struct {
 	host    *tun.Host
 	conn    *net.UDPConn
+	packets *ipv4.PacketConn // conn, and by which link datagrams came
 	allowed func() bool
 	alien   atomic.Uint64 // datagrams from elsewhere than the port
 }
@@ -41,45 +39,47 @@ func (d *daemon) openNative() *nativeLAN {
 		return nil
 	}
 	l := &nativeLAN{host: host, allowed: func() bool { return d.limits.all().Native(d.id.self.Site) }}
-	at := netip.AddrPortFrom(d.id.self.Addr4, NativePort)
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return probeSocket(c, host.ProbeMark()) }}
+	at := netip.AddrPortFrom(d.id.self.Addr4, tun.NativePort)
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return probeSocket(c) }}
 	conn, err := config.ListenPacket(context.Background(), "udp4", at.String())
 	if err != nil {
 		d.log.Warn("no native paths over the LAN", "err", err)
 		d.notes.set("native", fmt.Sprintf("no native paths over the LAN: %v", err))
 		return nil
 	}
-	l.conn = conn.(*net.UDPConn)
+	l.conn, l.packets = conn.(*net.UDPConn), ipv4.NewPacketConn(conn)
+	if err := l.packets.SetControlMessage(ipv4.FlagInterface, true); err != nil {
+		d.log.Warn("native probes may come through the TUN unseen", "err", err)
+	}
 	return l
 }
 
-// probeSocket marks a socket's packets and has none of them cut in pieces, whatever the
-// kernel believes of the way.
-func probeSocket(c syscall.RawConn, mark uint32) (err error) {
+// probeSocket has none of a socket's packets cut in pieces, whatever the kernel believes
+// of the way.
+func probeSocket(c syscall.RawConn) (err error) {
 	cerr := c.Control(func(fd uintptr) {
-		err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)),
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE))
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 	})
 	return errors.Join(err, cerr)
 }
 
 // run hands to the mesh what arrives until ctx ends.
-func (l *nativeLAN) run(ctx context.Context, take func(pkt []byte)) error {
+func (l *nativeLAN) run(ctx context.Context, take func(pkt []byte, from netip.Addr)) error {
 	stop := context.AfterFunc(ctx, func() { l.conn.Close() })
 	defer stop()
 	buf := make([]byte, maxNearProbe)
 	for {
-		n, from, err := l.conn.ReadFromUDPAddrPort(buf)
-		switch {
+		n, how, addr, err := l.packets.ReadFrom(buf)
+		switch from, ok := addr.(*net.UDPAddr); {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("node: native probes: %w", err)
 		case err != nil: // what became of an earlier one
-		case from.Port() != NativePort:
+		case !ok || from.Port != tun.NativePort || how != nil && l.host.IsTUN(how.IfIndex):
 			l.alien.Add(1)
 		default:
-			take(buf[:n])
+			take(buf[:n], from.AddrPort().Addr().Unmap())
 		}
 	}
 }
@@ -88,21 +88,35 @@ func (l *nativeLAN) run(ctx context.Context, take func(pkt []byte)) error {
 func (l *nativeLAN) Allowed() bool { return l.allowed() }
 
 // Open implements mesh.LAN.
-func (l *nativeLAN) Open(n peer.Node, at netip.Addr) (mtu int, err error) {
+func (l *nativeLAN) Open(n peer.Node, at netip.Addr) (mesh.Segment, error) {
 	hop, err := l.host.Near(at)
 	if err != nil {
-		return 0, err
+		return mesh.Segment{}, err
 	}
-	return hop.MTU, l.host.OpenNative(n.Addr4, hop)
+	return mesh.Segment{MTU: hop.MTU, Ends: hop.Ends()}, l.host.OpenNative(n.Addr4, hop)
 }
+
+// Admit implements mesh.LAN.
+func (l *nativeLAN) Admit(n peer.Node) error { return l.host.AdmitNative(n.Addr4) }
 
 // Use implements mesh.LAN.
 func (l *nativeLAN) Use(n peer.Node, mtu int) error { return l.host.UseNative(n.Addr4, mtu) }
 
+// Still implements mesh.LAN.
+func (l *nativeLAN) Still(n peer.Node) bool { return l.host.StillNear(n.Addr4) }
+
 // Close implements mesh.LAN.
 func (l *nativeLAN) Close(n peer.Node) error { return l.host.CloseNative(n.Addr4) }
 
-// Probe implements mesh.LAN. What cannot be sent stays unanswered.
+// Probe implements mesh.LAN. What cannot be sent at once stays unanswered.
 func (l *nativeLAN) Probe(n peer.Node, pkt []byte) {
-	_, _ = l.conn.WriteToUDPAddrPort(pkt, netip.AddrPortFrom(n.Addr4, NativePort))
+	raw, err := l.conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	to := &unix.SockaddrInet4{Port: tun.NativePort, Addr: n.Addr4.As4()}
+	_ = raw.Write(func(fd uintptr) bool {
+		_ = unix.Sendto(int(fd), pkt, unix.MSG_DONTWAIT, to)
+		return true
+	})
 }

@@ -121,7 +121,7 @@ func (d *daemon) startMesh(ctx context.Context, sock *mesh.Socket) error {
 			d.saved.put(pathsFile, func() error { return d.id.dir.SaveJSON(pathsFile, r, 0o600) })
 		},
 		PathChanged: func(n peer.Node, i peer.PathInfo) {
-			d.events.emit("path", n.Name, fmt.Sprintf("%s %s", i.Kind, i.Remote))
+			d.events.emit("path", n.Name, fmt.Sprintf("%s %s", i.Kind, i.Where()))
 		},
 	}
 	if d.pacing != nil {

@@ -55,6 +55,18 @@ type PathInfo struct {
 	MTU    int            // largest virtual packet known to pass, bytes; 0 while unmeasured
 }
 
+// Where says where datagrams go, in words; "" where there is no path. The kernel's own
+// way to a neighbour has no port.
+func (i PathInfo) Where() string {
+	switch {
+	case !i.Remote.IsValid():
+		return ""
+	case i.Remote.Port() == 0:
+		return i.Remote.Addr().String()
+	}
+	return i.Remote.String()
+}
+
 // Path is a way to move sealed datagrams to one peer. Send is safe for
 // concurrent use, retains nothing of pkts after it returns, and never blocks:
 // what cannot be sent now is dropped and counted.
