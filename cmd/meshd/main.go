@@ -118,6 +118,7 @@ type runCmd struct {
 	PortRange string `placeholder:"A-B" help:"Take the first free UDP port of this range instead."`
 	TUN       string `name:"tun" default:"mesh0" help:"Name of the network interface."`
 	Pace      string `enum:"live,static,off" default:"live" help:"How to share the declared links of this site with its other nodes: live (what idle ones leave is lent to those that send), static (equal shares), off (nothing is paced)."`
+	Native    bool   `default:"true" negatable:"" help:"Use the LAN natively where the site says so; --no-native: never, all is sealed."`
 	Metrics   string `placeholder:"ADDR:PORT" help:"Serve metrics for Prometheus there, over HTTP at /metrics (default: nowhere); 127.0.0.1 or the virtual address is advised."`
 	Verbose   bool   `short:"v" help:"Log debugging detail."`
 }
@@ -149,7 +150,7 @@ func (c *runCmd) Run() error {
 		}
 		cancel()
 	}()
-	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Pace: node.Pace(c.Pace), Metrics: metrics, Log: log, Keep: keep,
+	err = node.Run(ctx, node.Config{State: node.StateDir(c.State), Ports: ports, TUN: c.TUN, Pace: node.Pace(c.Pace), Sealed: !c.Native, Metrics: metrics, Log: log, Keep: keep,
 		Ready: func(*node.Node) {
 			log.Info("ready")
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

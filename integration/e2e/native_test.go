@@ -63,6 +63,12 @@ func TestNative(t *testing.T) {
 	awaitBoth(ctx, t, n, "native")
 	must(ctx, t, n, "hub", "meshctl site set alpha --native off")
 	awaitBoth(ctx, t, n, "udp")
+	list := must(ctx, t, n, "a1", "timeout 2 meshctl events; true")
+	for _, want := range []string{"over their LAN, in clear", "through the overlay, sealed", "native "} {
+		if !strings.Contains(list, want) {
+			t.Errorf("events do not tell of %q:\n%s", want, list)
+		}
+	}
 	wantStall(t, j.end(t), 4*time.Second)
 
 	must(ctx, t, n, "hub", "meshctl site set alpha --native on")
@@ -75,7 +81,28 @@ func TestNative(t *testing.T) {
 	if out := must(ctx, t, n, "a2", "meshd restore --state /var/lib/meshd"); !strings.Contains(out, "rp_filter") {
 		t.Error(out)
 	}
-	wantSame(t, "kill -9 and restore", before["a2"], snapshot(ctx, t, l.Host("a2")))
+	wantSame(t, "kill -9 and restore, natively", before["a2"], snapshot(ctx, t, l.Host("a2")))
+}
+
+// TestNoNative: a node that will not be reached in clear is not, whatever its site says.
+func TestNoNative(t *testing.T) {
+	t.Parallel()
+	ctx, n := up(t, lab.OneLAN(), deploy.Options{RunArgs: []string{"--no-native"}})
+	must(ctx, t, n, "a1", "meshctl site set alpha --native on")
+	if _, err := n.AwaitPath(ctx, "a2", "a1", "udp", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	err := deploy.Until(ctx, 10*time.Second, "a2 knows what its site allows", func() (bool, error) {
+		s, err := n.Sites(ctx, "a2")
+		return len(s.Sites) > 0 && s.Sites[0].Native, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause(ctx, 3*time.Second) // in which it must not be used
+	if _, err := n.AwaitPath(ctx, "a2", "a1", "udp", time.Second); err != nil {
+		t.Error(err)
+	}
 }
 
 // awaitBoth waits until a1 and a2 reach each other that way.

@@ -35,7 +35,7 @@ var _ mesh.LAN = (*nativeLAN)(nil)
 // Without it, which is warned of, all goes through the TUN.
 func (d *daemon) openNative() *nativeLAN {
 	host, ok := d.host.(*tun.Host)
-	if !ok {
+	if !ok || d.cfg.Sealed {
 		return nil
 	}
 	l := &nativeLAN{host: host, allowed: func() bool { return d.limits.all().Native(d.id.self.Site) }}

@@ -51,6 +51,7 @@ type Config struct {
 	// UDP port unless Ports says otherwise. It needs no privilege.
 	Userspace bool
 	Pace      Pace           // how it shares its site's links; "": PaceLive
+	Sealed    bool           // never reach neighbours over the LAN in clear, whatever the site says
 	Metrics   netip.AddrPort // where to serve metrics over HTTP; zero: nowhere
 	Log       *slog.Logger
 	Ready     func(*Node)     // called once everything runs; may be nil
