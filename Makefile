@@ -17,7 +17,7 @@ deps: ## Debian packages that tests and the demo run against
 	@./scripts/deps
 
 test: deps build race ## every test, with the race detector
-	$(GO) test -race -count=1 -p 1 -timeout 20m $(TESTS) # one package at a time: labs and ranks fill two cores
+	$(GO) test -race -count=1 -p 1 -timeout 40m $(TESTS) # one package at a time: labs and ranks fill two cores
 
 demo: deps build ## two sites behind NATs, unmodified MPI programs across them
 	$(GO) run ./integration/cmd/demo

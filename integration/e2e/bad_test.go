@@ -22,7 +22,7 @@ const unprivileged = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-c
 // exit code and what it printed.
 func try(ctx context.Context, t *testing.T, n *deploy.Network, host, line string) (code int, stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var out, errs bytes.Buffer
 	cmd := n.Lab.Host(host).Command(ctx, "sh", "-c", "PATH="+bin+":$PATH; "+line)

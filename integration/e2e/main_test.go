@@ -50,7 +50,7 @@ func run(m *testing.M) int {
 func up(t *testing.T, cfg lab.Config, opt deploy.Options) (context.Context, *deploy.Network) {
 	t.Helper()
 	l := lab.Start(t, cfg)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	opt.Bin = bin
 	n, err := deploy.Up(ctx, l, opt)

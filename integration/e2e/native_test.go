@@ -21,7 +21,7 @@ func TestNative(t *testing.T) {
 	l := lab.Start(t, lab.Config{Sites: []lab.Site{
 		{Name: "hubs", Hosts: []string{"hub"}}, {Name: "alpha", NAT: lab.PortPreserving, Hosts: []string{"a1", "a2", "a3"}},
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	before := map[string]string{}
 	for _, h := range []string{"a1", "a2"} {

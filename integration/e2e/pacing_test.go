@@ -90,9 +90,9 @@ func flood(t *testing.T, n *deploy.Network, from, to string) *lab.Daemon {
 
 // TestPaced: with a limit declared, a node that sends alone to another site has much
 // more than its equal share, two have theirs, and together never more than the
-// limit; what stays within the site is not paced; and the node says so.
+// limit; what stays within the site is not paced; and the node says so. Rates are
+// measured, so no other lab runs meanwhile.
 func TestPaced(t *testing.T) {
-	t.Parallel()
 	lab.Need(t, "iperf3")
 	cfg := lab.TwoSites(lab.PortPreserving).WithWAN(wan.Symmetric(wan.Pipe{Delay: 2 * time.Millisecond}), "alpha", "beta")
 	ctx, n := up(t, cfg, deploy.Options{})
@@ -127,9 +127,8 @@ func TestPaced(t *testing.T) {
 }
 
 // TestWeight: of what an idle node leaves, the heavier of two senders has more, the
-// lighter still its share of the site.
+// lighter still its share of the site. No other lab runs meanwhile.
 func TestWeight(t *testing.T) {
-	t.Parallel()
 	lab.Need(t, "iperf3")
 	cfg := lab.TwoSites(lab.PortPreserving).With(func(s *lab.Site) { s.Hosts = append(s.Hosts, "a3") }, "alpha")
 	ctx, n := up(t, cfg.WithWAN(wan.Symmetric(wan.Pipe{Delay: 2 * time.Millisecond}), "alpha", "beta"), deploy.Options{})
