@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,50 +29,6 @@ func newClock() (clock, error) {
 
 func (c clock) now() int64              { return c.ns + int64(time.Since(c.base)) }
 func (c clock) time(ns int64) time.Time { return c.base.Add(time.Duration(ns - c.ns)) }
-
-// lock is a mutex for which nobody is ever parked. The pacing thread could not
-// afford that: it would come back through Go's scheduler, and whom it wakes
-// would wait for the processor that it holds.
-type lock struct{ mu sync.Mutex }
-
-// lock is for goroutines.
-func (l *lock) lock() {
-	for i := 0; !l.mu.TryLock(); i++ {
-		switch {
-		case i < 30: // the lock is held for a microsecond
-		case i < 60:
-			runtime.Gosched()
-		default: // its holder has no processor
-			time.Sleep(20 * time.Microsecond)
-		}
-	}
-}
-
-// lockAsThread is for the pacing thread. It may have taken the processor of the
-// system from the lock's holder, and then must leave it for a moment; or Go's,
-// when the world stops just then, and must let it stop.
-func (l *lock) lockAsThread() {
-	for i := 0; !l.mu.TryLock(); i++ {
-		switch {
-		case i < 100:
-		case i < 120:
-			nap()
-		default:
-			runtime.Gosched()
-		}
-	}
-}
-
-// nap sleeps for 10 µs and keeps Go's processor. It is not inlined because
-// entering a function is where Go can stop a goroutine.
-//
-//go:noinline
-func nap() {
-	ts := unix.NsecToTimespec(int64(10 * time.Microsecond))
-	_, _, _ = syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
-}
-
-func (l *lock) unlock() { l.mu.Unlock() }
 
 const (
 	// While there is traffic the thread sleeps without telling Go's scheduler,
@@ -127,8 +82,7 @@ func (t *thread) wake() {
 		t.unpark <- struct{}{}
 		return
 	}
-	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
-		futexWake|futexPrivate, 1, 0, 0, 0)
+	futexWakeOne(&t.word)
 }
 
 func (t *thread) run() {
@@ -160,7 +114,7 @@ func (t *thread) sleep(word uint32, due int64) {
 		switch {
 		case t.s.hold(traffic):
 			ts := unix.NsecToTimespec(min(due, now+slice))
-			t.waitRaw(word, &ts)
+			futexWait(&t.word, word, &ts)
 		case traffic:
 			ts := unix.NsecToTimespec(due)
 			t.wait(word, &ts)
@@ -189,33 +143,16 @@ func (t *thread) park(word uint32, sooner <-chan time.Time) {
 	}
 }
 
-// Of futex(2): FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC.
-const (
-	futexWake       = 1
-	futexWaitBitset = 9
-	futexPrivate    = 128
-	futexAnyBit     = 0xffffffff
-)
-
 // wait sleeps and leaves the processor to others, once Go's monitor finds that it has one.
 func (t *thread) wait(word uint32, until *unix.Timespec) {
 	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
 		futexWaitBitset|futexPrivate, uintptr(word), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)
 }
 
-// waitRaw sleeps and keeps the processor, unless a signal says that Go wants to
-// stop the goroutine, which it can where a function is entered.
-//
-//go:noinline
-func (t *thread) waitRaw(word uint32, until *unix.Timespec) {
-	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
-		futexWaitBitset|futexPrivate, uintptr(word), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)
-}
-
 // pass sends all that is due and returns when the next is, with the word to
 // sleep on until then.
 func (s *Shaper) pass() (word uint32, due int64) {
-	s.mu.lockAsThread()
+	s.mu.lockAsThread(s.clock)
 	s.thread.until = 0
 	for {
 		f := s.m.pick(s.clock.now())
@@ -228,7 +165,7 @@ func (s *Shaper) pass() (word uint32, due int64) {
 		if f != nil {
 			f.send(f.batch)
 		}
-		s.mu.lockAsThread()
+		s.mu.lockAsThread(s.clock)
 		if f != nil {
 			s.m.sent(f)
 		}
