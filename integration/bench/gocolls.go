@@ -261,6 +261,8 @@ func collectives(ctx context.Context, env *Env, name string, l siteLine, rounds,
 	if err := needPrograms(map[string]string{"mpicc.openmpi": "libopenmpi-dev", "mpirun.openmpi": "openmpi-bin"}); err != nil {
 		return Table{}, err
 	}
+	undo, sessions := env.withoutSessions()
+	defer undo()
 	s, err := newTwoSites(ctx, env, name, l)
 	if err != nil {
 		return Table{}, err
@@ -283,7 +285,7 @@ func collectives(ctx context.Context, env *Env, name string, l siteLine, rounds,
 	if err := s.direct(ctx); err != nil {
 		return Table{}, fmt.Errorf("after the measurement: %w", err)
 	}
-	t := Table{Title: "Collective operations of MPI for Go over two sites", Method: s.method(rounds, loops, duels) + " " + env.insideSites(),
+	t := Table{Title: "Collective operations of MPI for Go over two sites", Method: s.method(rounds, loops, duels) + " " + env.insideSites() + " " + sessions,
 		Head: []string{"ranks", "operation", "m", "least bytes from site s to t", "bound, ms", "Go, ms", "÷ bound", "Open MPI, ms", "÷ bound", "Go ÷ Open MPI"}}
 	for _, d := range duels {
 		t.Rows = append(t.Rows, d.rows()...)
