@@ -14,6 +14,7 @@ type advertise struct {
 	done  string    // looked up last, with success
 	until time.Time // so long that holds; longer while the peer is reached directly
 	busy  bool      // a look-up is under way
+	stale bool      // and began before the network changed: its answer may be an old one
 	again time.Time // not before; after a failure
 }
 
@@ -22,6 +23,11 @@ const (
 	resolveAgain = 15 * time.Second // after a failure: the resolver may come up after us
 	resolveFor   = time.Minute      // then the peer's address may have changed
 )
+
+// recheck has the name looked up anew: from here it may lead elsewhere.
+func (a *advertise) recheck(now time.Time) {
+	a.until, a.again, a.stale = now, now, a.busy
+}
 
 // resolveAdvertised tries the addresses a peer says it is reachable at, unless
 // that has been done, and again where no direct path works: a name may lead elsewhere.
@@ -49,16 +55,21 @@ func (m *Mesh) resolveAdvertised(now time.Time, r *remote, rec peer.Record) {
 
 func (m *Mesh) resolved(now time.Time, r *remote, rec peer.Record, addrs []netip.AddrPort, err error) {
 	a := &r.advertise
-	a.busy = false
+	stale := a.stale
+	a.busy, a.stale = false, false
 	if m.loop.remotes[rec.Node.ID] != r {
 		return
 	}
 	if err != nil {
 		m.log.Debug("advertised address", "node", rec.Node.Name, "err", err)
-		a.again = now.Add(resolveAgain)
+		if !stale {
+			a.again = now.Add(resolveAgain)
+		}
 		return
 	}
-	a.done, a.until = rec.Advertise, now.Add(resolveFor)
+	if a.done, a.until = rec.Advertise, now; !stale {
+		a.until = now.Add(resolveFor)
+	}
 	r.paths.unkeep()
 	for _, addr := range addrs {
 		m.addDirect(now, r, addr, kept)

@@ -100,7 +100,7 @@ func (m *Mesh) catchUp(now time.Time) {
 				r.near.paths.recheck(now)
 			}
 			r.searches, r.nextSearch = 0, now
-			r.advertise.until, r.advertise.again = now, now // names may lead elsewhere from here
+			r.advertise.recheck(now)
 		}
 		m.serve(now, r)
 	}
