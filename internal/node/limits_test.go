@@ -216,7 +216,7 @@ func TestSites(t *testing.T) {
 		req  any
 		says string
 	}{
-		{api.SiteRequest{Site: "A b", Up: 1e6}, `"A b"`}, {api.SiteRequest{Site: "core"}, "neither"}, {api.SiteRequest{Site: "core", Up: -1}, "no link's rate"},
+		{api.SiteRequest{Site: "A b", Up: 1e6}, `"A b"`}, {api.SiteRequest{Site: "core"}, "nothing of site"}, {api.SiteRequest{Site: "core", Up: -1}, "no link's rate"},
 		{api.SiteRequest{Site: "core", Up: 1e6, Clear: true}, "either"}, {api.SiteRequest{Site: "beta", Clear: true}, "site list"},
 		{api.SiteRequest{Site: "core", Native: &off, Clear: true}, "either"}, {api.SiteRequest{Site: "A b", Native: &off}, `"A b"`},
 		{api.SiteRequest{Site: "core", Native: &off, Up: -1}, "no link's rate"},

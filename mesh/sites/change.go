@@ -11,7 +11,7 @@ import (
 // What is 0 stays as it was.
 func (l Limits) WithSite(site string, up, down int64) (Limits, error) {
 	if up == 0 && down == 0 {
-		return l, fmt.Errorf("sites: neither uplink nor downlink of site %.64q is given", site)
+		return l, fmt.Errorf("sites: nothing of site %.64q is given: an uplink, a downlink, or whether its nodes are native neighbours", site)
 	}
 	next, s := l.withSite(site)
 	if up != 0 {

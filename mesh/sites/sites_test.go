@@ -84,7 +84,7 @@ func TestWith(t *testing.T) {
 			[]string{"site new's uplink is limited to what is measured", "site new's downlink is limited to what is measured"}},
 		{"a measured pair", func(l Limits) (Limits, error) { return l.WithPair("c", "b", Measured) }, "",
 			[]string{"the link between sites b and c is limited to what is measured"}},
-		{"nothing", func(l Limits) (Limits, error) { return l.WithSite("alpha", 0, 0) }, "neither", nil},
+		{"nothing", func(l Limits) (Limits, error) { return l.WithSite("alpha", 0, 0) }, "nothing of site", nil},
 		{"no rate", func(l Limits) (Limits, error) { return l.WithPair("a", "b", 0) }, "no bandwidth", nil},
 		{"bad name", func(l Limits) (Limits, error) { return l.WithSite("A b", 1e6, 0) }, `"A b"`, nil},
 		{"bad pair", func(l Limits) (Limits, error) { return l.WithPair("a", "B\n", 1e6) }, `"B\n"`, nil},
