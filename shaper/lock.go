@@ -48,7 +48,7 @@ func (l *lock) lockAsThread(c clock) {
 	for i := 0; !l.mu.TryLock(); i++ {
 		switch {
 		case i < spins:
-		case i < spins+4:
+		case i < spins+20:
 			l.wanted.Store(1) // who unlocks from here on sees it, or is seen below
 			if l.mu.TryLock() {
 				l.wanted.Store(0)
