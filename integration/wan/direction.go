@@ -1,7 +1,6 @@
 package wan
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -94,7 +93,8 @@ func (d *direction) accept(buf []byte, size int, arrived time.Duration) bool {
 	return true
 }
 
-// deliver sends what is due and returns when the next frame will be.
+// deliver sends what is due and returns when the next frame will be: never, if there is
+// none.
 func (d *direction) deliver(now time.Duration) (next time.Duration) {
 	for {
 		d.frames = d.frames[:0]
@@ -120,7 +120,7 @@ func (d *direction) deliver(now time.Duration) (next time.Duration) {
 		}
 	}
 	if d.queue.n == 0 {
-		return math.MaxInt64
+		return never
 	}
 	return d.queue.ring[d.queue.head].due
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -96,8 +98,11 @@ func (e *Emulator) Close() {
 }
 
 // Run carries frames until ctx ends, then closes the interfaces; frames under
-// way are lost. It keeps an operating-system thread to itself.
+// way are lost. It keeps an operating-system thread to itself, and one more of Go's
+// processors (GOMAXPROCS) while it lasts: the thread sleeps without giving its own up.
 func (e *Emulator) Run(ctx context.Context) error {
+	addProcessors(1)
+	defer addProcessors(-1)
 	done := make(chan error, 1)
 	go func() { // ends when ctx does, and its thread with it: it never unlocks the thread it has changed
 		runtime.LockOSThread()
@@ -116,45 +121,88 @@ func (e *Emulator) Run(ctx context.Context) error {
 	return <-done
 }
 
-// grain is how long the thread leaves frames to gather once it has looked. Each is
+var processors sync.Mutex
+
+// addProcessors changes GOMAXPROCS by n.
+func addProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
+
+// grain is how long the thread leaves frames to gather once it has sent some. Each is
 // timed by the moment at which the kernel has seen it, so they are late by this at
 // most and nothing else changes; a wake for each frame costs more of the machine
 // that it shares with all the lab's hosts than carrying it.
 const grain = 150 * time.Microsecond
 
+// maxLaze bounds how long frames lie in the kernel before they are read, and with it
+// how late a change of the link is seen.
+const maxLaze = 2 * time.Millisecond
+
+// laze is how long frames may lie unread: what comes is not due for twice as long. It is
+// 0 where one direction has no delay.
+func (l *Link) laze() time.Duration { return min(l.Up.Delay/2, l.Down.Delay/2, maxLaze) }
+
+// maxIdle bounds a sleep so that the kernel's drop counters are read now and then.
+const maxIdle = time.Second
+
+// never is later than anything.
+const never = time.Duration(math.MaxInt64)
+
 // nap sleeps without telling Go's scheduler, like the system calls of a socket: told,
 // its monitor would look every 20 µs for a processor to take away, and did so for each
 // frame. A signal, by which the scheduler interrupts too, ends it; no harm is done.
 func nap(d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	ts := unix.NsecToTimespec(int64(d))
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
-// maxIdle bounds a sleep so that the kernel's drop counters are read now and then.
-const maxIdle = time.Second
+// doze sleeps, in the same way, until a frame comes or Run is to end, at most for d.
+func (e *Emulator) doze(d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	fds := [...]unix.PollFd{
+		{Fd: int32(e.up.in.fd), Events: unix.POLLIN},
+		{Fd: int32(e.down.in.fd), Events: unix.POLLIN},
+		{Fd: int32(e.wake), Events: unix.POLLIN},
+	}
+	ts := unix.NsecToTimespec(int64(d))
+	_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return fmt.Errorf("wan: poll %s and %s: %w", e.up.in.name, e.down.in.name, errno)
+	}
+	return nil
+}
 
 func (e *Emulator) loop(ctx context.Context) error {
 	if err := sharpen(); err != nil {
 		e.log.Debug("wan emulator runs without real-time priority", "err", err)
 	}
-	fds := []unix.PollFd{
-		{Fd: int32(e.up.in.fd), Events: unix.POLLIN},
-		{Fd: int32(e.down.in.fd), Events: unix.POLLIN},
-		{Fd: int32(e.wake), Events: unix.POLLIN},
-	}
 	start := time.Now()
 	var link *Link
-	var counted time.Duration
+	var laze, taken, counted time.Duration
+	due := never
 	for ctx.Err() == nil {
 		if l := e.link.Load(); l != link {
-			link = l
+			link, laze = l, l.laze()
 			e.up.line.set(l.Up)
 			e.down.line.set(l.Down)
 		}
-		more := e.up.take(start)
-		more = e.down.take(start) || more
 		now := time.Since(start)
-		next := min(e.up.deliver(now), e.down.deliver(now), now+maxIdle)
+		more := false
+		if due == never || now-taken >= laze {
+			taken = now
+			more = e.up.take(start)
+			more = e.down.take(start) || more
+			now = time.Since(start)
+		}
+		sent := due <= now
+		due = min(e.up.deliver(now), e.down.deliver(now))
 		if now-counted >= maxIdle {
 			counted = now
 			e.up.counters.overrun.Add(e.up.in.overruns())
@@ -163,15 +211,21 @@ func (e *Emulator) loop(ctx context.Context) error {
 		if more {
 			continue
 		}
-		nap(grain)
-		wait := next - time.Since(start)
-		if wait <= 0 {
+		switch {
+		case laze == 0:
+			nap(grain)
+		case due < never:
+			wake := min(due, taken+laze)
+			if sent {
+				wake = max(wake, now+grain)
+			}
+			nap(wake - time.Since(start))
 			continue
 		}
-		ts := unix.NsecToTimespec(int64(wait))
-		if _, err := unix.Ppoll(fds, &ts, nil); err != nil && err != unix.EINTR {
-			return fmt.Errorf("wan: poll %s and %s: %w", e.up.in.name, e.down.in.name, err)
+		if err := e.doze(min(due, now+maxIdle) - time.Since(start)); err != nil {
+			return err
 		}
+		nap(laze)
 	}
 	return nil
 }
