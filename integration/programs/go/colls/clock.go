@@ -90,13 +90,21 @@ func (k *clock) await(moment time.Duration) {
 			return
 		}
 		if left > 2*spare {
-			t := unix.NsecToTimespec(int64(left - spare))
-			_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0) // one that a signal ends is gone round again
+			nanosleep(left - spare) // one that a signal ends is gone round again
 		} else {
 			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // has no errors
 		}
 	}
 }
+
+func nanosleep(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
+}
+
+// pause is how long who is done leaves the processors to ranks that are not: where hosts
+// are really apart none takes another's.
+const pause = 5 * time.Millisecond
 
 // together times loops that begin at moments that all know, margin after they were
 // told. It returns the times of those that began in time everywhere, each as the
@@ -115,6 +123,7 @@ func (t *timer) together(do func() error, times []int64, margin time.Duration) (
 		if times[i] = int64(t.clock.now() - begin[0]); missed {
 			times[i] = late
 		}
+		nanosleep(pause)
 		if err := mpi.Barrier(t.c); err != nil {
 			return nil, err
 		}
