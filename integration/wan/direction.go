@@ -17,6 +17,10 @@ type direction struct {
 	counters counters
 	recorder atomic.Pointer[recorder] // nil: nothing is recorded
 
+	laze time.Duration // frames may lie in the kernel for so long before they are read
+	look time.Duration // when to read those that lie there; never: none do
+	due  time.Duration // when to send the next; never: there is none
+
 	frames [][]byte // scratch for one batch
 	sizes  [batch]int
 	ages   [batch]time.Duration
@@ -35,13 +39,60 @@ func (c *counters) read() Counters {
 }
 
 func newDirection(in, out *socket, p Pipe, slot, room int) *direction {
-	return &direction{in: in, out: out, line: newLine(p), slot: slot, room: max(room, 2*batch), frames: make([][]byte, 0, batch)}
+	return &direction{in: in, out: out, line: newLine(p), slot: slot, room: max(room, 2*batch), look: never, due: never, frames: make([][]byte, 0, batch)}
 }
 
-// take reads one batch and reports whether there may be more. A direction whose
+// maxLaze bounds how long frames lie in the kernel before they are read, and with it
+// how late a change of the link is seen.
+const maxLaze = 2 * time.Millisecond
+
+// set changes the pipe. What comes by a delayed one is not due for the delay, so that
+// half of it is no time lost: read together, frames wake the thread once.
+func (d *direction) set(p Pipe) {
+	d.line.set(p)
+	d.laze = min(p.Delay/2, maxLaze)
+}
+
+// step reads frames if it is time to and sends those that are due. It reports whether
+// that has moved any that matter now, and whether there are more to be read.
+func (d *direction) step(start time.Time) (moved, more bool) {
+	now := time.Since(start)
+	n := 0
+	if d.laze == 0 || d.look <= now {
+		n = d.take(start)
+		now = time.Since(start)
+	}
+	moved = d.laze == 0 && n > 0 || d.due <= now
+	d.due = d.deliver(now)
+	switch {
+	case d.laze > 0 && n == batch:
+		d.look = now
+	case d.laze > 0 && n > 0:
+		d.look = now + d.laze // more may come
+	case d.laze == 0 || d.look <= now:
+		d.look = never // the kernel will tell
+	}
+	return moved, n == batch
+}
+
+// next is when there is something to do if nothing comes before.
+func (d *direction) next() time.Duration { return min(d.look, d.due) }
+
+// awaited is the descriptor by which the kernel tells of frames, or -1 where they may lie.
+func (d *direction) awaited() int32 {
+	if d.look == never || d.laze == 0 {
+		return int32(d.in.fd)
+	}
+	return -1
+}
+
+// came is to be called when the kernel has something.
+func (d *direction) came(now time.Duration) { d.look = now + d.laze }
+
+// take reads one batch and returns how many frames it was. A direction whose
 // memory is used up reads into its last buffers and drops what it read, so that
 // the drop is counted here and not hidden in the kernel.
-func (d *direction) take(start time.Time) (more bool) {
+func (d *direction) take(start time.Time) int {
 	d.frames = d.frames[:0]
 	for len(d.frames) < batch {
 		d.frames = append(d.frames, d.buffer())
@@ -54,7 +105,7 @@ func (d *direction) take(start time.Time) (more bool) {
 		}
 		d.idle = append(d.idle, f)
 	}
-	return n == batch
+	return n
 }
 
 // buffer returns an idle buffer or makes one. Up to one batch is made beyond room.

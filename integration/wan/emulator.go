@@ -130,19 +130,11 @@ func addProcessors(n int) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
-// grain is how long the thread leaves frames to gather once it has sent some. Each is
+// grain is how long the thread leaves frames to gather once it has moved some. Each is
 // timed by the moment at which the kernel has seen it, so they are late by this at
 // most and nothing else changes; a wake for each frame costs more of the machine
 // that it shares with all the lab's hosts than carrying it.
 const grain = 150 * time.Microsecond
-
-// maxLaze bounds how long frames lie in the kernel before they are read, and with it
-// how late a change of the link is seen.
-const maxLaze = 2 * time.Millisecond
-
-// laze is how long frames may lie unread: what comes is not due for twice as long. It is
-// 0 where one direction has no delay.
-func (l *Link) laze() time.Duration { return min(l.Up.Delay/2, l.Down.Delay/2, maxLaze) }
 
 // maxIdle bounds a sleep so that the kernel's drop counters are read now and then.
 const maxIdle = time.Second
@@ -154,27 +146,30 @@ const never = time.Duration(math.MaxInt64)
 // its monitor would look every 20 µs for a processor to take away, and did so for each
 // frame. A signal, by which the scheduler interrupts too, ends it; no harm is done.
 func nap(d time.Duration) {
-	if d <= 0 {
-		return
-	}
 	ts := unix.NsecToTimespec(int64(d))
 	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
-// doze sleeps, in the same way, until a frame comes or Run is to end, at most for d.
-func (e *Emulator) doze(d time.Duration) error {
-	if d <= 0 {
+// doze sleeps, in the same way, until a direction has something to do or Run is to end,
+// at most for d.
+func (e *Emulator) doze(start time.Time, d time.Duration) error {
+	fds := [...]unix.PollFd{{Fd: e.up.awaited()}, {Fd: e.down.awaited()}, {Fd: int32(e.wake)}}
+	for i := range fds {
+		fds[i].Events = unix.POLLIN
+	}
+	wait := min(e.up.next(), e.down.next()) - time.Since(start)
+	if wait <= 0 {
 		return nil
 	}
-	fds := [...]unix.PollFd{
-		{Fd: int32(e.up.in.fd), Events: unix.POLLIN},
-		{Fd: int32(e.down.in.fd), Events: unix.POLLIN},
-		{Fd: int32(e.wake), Events: unix.POLLIN},
-	}
-	ts := unix.NsecToTimespec(int64(d))
+	ts := unix.NsecToTimespec(int64(min(wait, d)))
 	_, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 	if errno != 0 && errno != unix.EINTR {
 		return fmt.Errorf("wan: poll %s and %s: %w", e.up.in.name, e.down.in.name, errno)
+	}
+	for i, dir := range []*direction{e.up, e.down} {
+		if fds[i].Revents != 0 {
+			dir.came(time.Since(start))
+		}
 	}
 	return nil
 }
@@ -185,25 +180,19 @@ func (e *Emulator) loop(ctx context.Context) error {
 	}
 	start := time.Now()
 	var link *Link
-	var laze, taken, counted time.Duration
-	due := never
+	var counted time.Duration
 	for ctx.Err() == nil {
 		if l := e.link.Load(); l != link {
-			link, laze = l, l.laze()
-			e.up.line.set(l.Up)
-			e.down.line.set(l.Down)
+			link = l
+			e.up.set(l.Up)
+			e.down.set(l.Down)
 		}
-		now := time.Since(start)
-		more := false
-		if due == never || now-taken >= laze {
-			taken = now
-			more = e.up.take(start)
-			more = e.down.take(start) || more
-			now = time.Since(start)
+		busy, more := false, false
+		for _, dir := range []*direction{e.up, e.down} {
+			moved, left := dir.step(start)
+			busy, more = busy || moved, more || left
 		}
-		sent := due <= now
-		due = min(e.up.deliver(now), e.down.deliver(now))
-		if now-counted >= maxIdle {
+		if now := time.Since(start); now-counted >= maxIdle {
 			counted = now
 			e.up.counters.overrun.Add(e.up.in.overruns())
 			e.down.counters.overrun.Add(e.down.in.overruns())
@@ -211,21 +200,12 @@ func (e *Emulator) loop(ctx context.Context) error {
 		if more {
 			continue
 		}
-		switch {
-		case laze == 0:
+		if busy {
 			nap(grain)
-		case due < never:
-			wake := min(due, taken+laze)
-			if sent {
-				wake = max(wake, now+grain)
-			}
-			nap(wake - time.Since(start))
-			continue
 		}
-		if err := e.doze(min(due, now+maxIdle) - time.Since(start)); err != nil {
+		if err := e.doze(start, maxIdle); err != nil {
 			return err
 		}
-		nap(laze)
 	}
 	return nil
 }
