@@ -72,11 +72,16 @@ func (p *probes) warm(t *testing.T) {
 // send sends one datagram, an IP packet of size bytes, with its time of departure.
 func (p *probes) send(t *testing.T, size int) {
 	t.Helper()
-	b := make([]byte, size-28)
-	binary.BigEndian.PutUint64(b, uint64(time.Since(p.start)))
-	if _, err := p.src.WriteToUDPAddrPort(b, p.to); err != nil {
+	if err := p.write(size); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (p *probes) write(size int) error {
+	b := make([]byte, size-28)
+	binary.BigEndian.PutUint64(b, uint64(time.Since(p.start)))
+	_, err := p.src.WriteToUDPAddrPort(b, p.to)
+	return err
 }
 
 type arrival struct{ sent, came time.Duration }
@@ -127,6 +132,50 @@ func TestDelay(t *testing.T) {
 				t.Errorf("the median datagram came %v late, of %v at most", median, most)
 			}
 		})
+	}
+}
+
+// TestDelayOfStream: frames that come while others are under way lie unread for a while,
+// and yet leave in time, at whichever moment of that while they came.
+func TestDelayOfStream(t *testing.T) {
+	const want, n = 10 * time.Millisecond, 400
+	l := lab.Start(t, twoPublicSites(wan.Symmetric(wan.Pipe{Delay: want})))
+	p := newProbes(t, l)
+	var late []time.Duration // of who sleeps
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for i := range n {
+			pause := time.Duration(1+i%7) * 300 * time.Microsecond
+			begun := time.Now()
+			time.Sleep(pause)
+			late = append(late, time.Since(begun)-pause)
+			if err := p.write(100); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	got := p.receive(t, n, time.Second)
+	<-sent
+	if len(got) != n {
+		t.Fatalf("%d of %d datagrams came", len(got), n)
+	}
+	var extra []time.Duration
+	for i, a := range got {
+		if extra = append(extra, a.came-a.sent-want); i > 0 && a.sent < got[i-1].sent {
+			t.Errorf("datagram %d overtook another", i)
+		}
+	}
+	slices.Sort(extra)
+	slices.Sort(late)
+	p90 := n * 9 / 10
+	t.Logf("beyond %v: min %v, median %v, p90 %v; of sleep: p90 %v", want, extra[0], extra[n/2], extra[p90], late[p90])
+	if extra[0] < 0 {
+		t.Errorf("a datagram came %v early", -extra[0])
+	}
+	if most := 2*late[p90] + 500*time.Microsecond; extra[p90] > most {
+		t.Errorf("a tenth of the datagrams came %v late or more, of %v at most", extra[p90], most)
 	}
 }
 
