@@ -3,6 +3,7 @@ package tun
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -12,8 +13,9 @@ import (
 // nativeSet is a set of who may pass over a LAN: probes in, everything in, anything out.
 type nativeSet struct {
 	*nftables.Set
-	key func(peer netip.Addr, hop Hop) []byte
-	has func(native) bool
+	name string // by which the rest of the package knows it
+	key  func(peer netip.Addr, hop Hop) []byte
+	has  func(native) bool
 }
 
 // Each part of a key fills whole registers of four bytes.
@@ -23,7 +25,8 @@ func paddedName(name string) []byte {
 	return b
 }
 
-func nativeSets(t *nftables.Table) map[string]nativeSet {
+// nativeSets are the sets, always in the same order: a table that is put back is as it was.
+func nativeSets(t *nftables.Table) []nativeSet {
 	from := nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr, nftables.TypeIPAddr)
 	fromKey := func(peer netip.Addr, hop Hop) []byte {
 		return append(append(append(paddedName(hop.name), hop.mac[:]...), 0, 0), peer.AsSlice()...)
@@ -31,10 +34,10 @@ func nativeSets(t *nftables.Table) map[string]nativeSet {
 	to := nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIPAddr)
 	toKey := func(peer netip.Addr, hop Hop) []byte { return append(paddedName(hop.name), peer.AsSlice()...) }
 	open := func(native) bool { return true }
-	return map[string]nativeSet{
-		"probe": {&nftables.Set{Table: t, Name: "native_probe", KeyType: from}, fromKey, open},
-		"in":    {&nftables.Set{Table: t, Name: "native_in", KeyType: from}, fromKey, func(n native) bool { return n.admitted }},
-		"out":   {&nftables.Set{Table: t, Name: "native_out", KeyType: to}, toKey, open},
+	return []nativeSet{
+		{&nftables.Set{Table: t, Name: "native_probe", KeyType: from}, "probe", fromKey, open},
+		{&nftables.Set{Table: t, Name: "native_in", KeyType: from}, "in", fromKey, func(n native) bool { return n.admitted }},
+		{&nftables.Set{Table: t, Name: "native_out", KeyType: to}, "out", toKey, open},
 	}
 }
 
@@ -58,9 +61,11 @@ func (h *Host) letThrough(peer netip.Addr, hop Hop, open bool, sets ...string) e
 	if open {
 		change = c.SetAddElements
 	}
-	all := nativeSets(firewallTable(h.journal))
-	for _, name := range sets {
-		if err := change(all[name].Set, []nftables.SetElement{{Key: all[name].key(peer, hop)}}); err != nil {
+	for _, s := range nativeSets(firewallTable(h.journal)) {
+		if !slices.Contains(sets, s.name) {
+			continue
+		}
+		if err := change(s.Set, []nftables.SetElement{{Key: s.key(peer, hop)}}); err != nil {
 			return err
 		}
 	}
