@@ -11,8 +11,8 @@
  * sends, or only receives, overlaps the next one: what is timed is how many can be
  * had, not how long one takes. With -global each loop begins at a moment that all
  * ranks know, on a clock that they share: both figures are then of the time from
- * that moment until the last rank has returned. With -mark the loops of each
- * measurement lie between two marks (mark.h). */
+ * that moment until the last rank has returned; who is done sleeps for 5 ms then. With
+ * -mark the loops of each measurement lie between two marks (mark.h). */
 #define _GNU_SOURCE
 #include "mark.h"
 #include <sched.h>
