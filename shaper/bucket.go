@@ -8,8 +8,10 @@ const Pair = 2 * 1542
 
 const (
 	burstTime = int64(100 * time.Microsecond) // what may leave at once, in time at the rate
-	slackTime = int64(75 * time.Microsecond)  // by which the pacing thread may be late without any loss
-	maxLate   = int64(20 * time.Millisecond)  // the most lateness beyond slackTime that is caught up
+	slackTime = int64(50 * time.Microsecond)  // by which what is sent may be late without any loss …
+	slackMore = int64(100 * time.Microsecond) // … and so much more at most while much has been lost already:
+	slackPart = 50                            // one part in so many of that
+	maxLate   = int64(20 * time.Millisecond)  // the most lateness beyond that which is caught up
 	catchUp   = 41                            // one part in so many is waived while late: 2.5 % above the rate
 
 	// While it catches up a burst is smaller, by what the higher rate adds in a
@@ -29,7 +31,7 @@ const (
 // time at which everything sent so far would have left, had it been sent evenly.
 // The bytes of any window of t seconds are bounded by rate × t + depth, whatever
 // happened before. A thread that is late keeps to the times it had, which adds at most
-// what the rate is in slackTime, and while it catches up the rate is 1.025 times as much.
+// what the rate is in the slack, and while it catches up the rate is 1.025 times as much.
 //
 // Extra bytes, beyond a burst, are only lent: see payBack.
 //
@@ -46,7 +48,7 @@ type bucket struct {
 	owed  int64 // what of the extra bytes is still to be paid back, ns at the rate
 	rem   int64 // of the last division, in bits × 1e9 / s, below rate
 	late  int64 // what the pacing thread has lost by being late, ns at the rate
-	slack int64 // by how much it may be late beyond what the rest of a burst allows, ns
+	spare int64 // by how much it may be late since it comes for less than a burst, ns
 }
 
 // set changes the rate; what was sent before stays sent, in bytes. Where the depth alone
@@ -65,7 +67,7 @@ func (b *bucket) set(now int64, r Rate, two int) {
 		return
 	}
 	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
-	b.slack = max(slackTime-int64(b.burst-b.worth())*8e9/int64(r), 0)
+	b.spare = int64(b.burst-b.worth()) * 8e9 / int64(r)
 	bytes := max(b.burst, b.extra)
 	grown := bytes - b.bytes
 	b.bytes, b.depth = bytes, int64(bytes)*8e9/int64(r)
@@ -83,13 +85,20 @@ func (b *bucket) set(now int64, r Rate, two int) {
 
 // worth is for how much of a burst the pacing thread comes, bytes: a quarter, but two
 // datagrams, since each time that it wakes costs as much as sending them, unless the first
-// would wait for long. By the rest it may be late; where that is less than slackTime, its
+// would wait for long. By the rest it may be late; where that is less than the slack, its
 // lateness is kept, see fill.
 func (b *bucket) worth() int {
 	if int64(b.two)*8e9/int64(b.rate) > pairTime {
 		return b.two / 2
 	}
 	return max(b.burst/4, b.two)
+}
+
+// slack is by how much what is sent may be late beyond that and what follows keep to the
+// times it had, ns. The less there is of it the evener is what leaves; but what is lost by
+// lateness that goes on is more than can be caught up, and so there is more of it then.
+func (b *bucket) slack() int64 {
+	return max(slackTime+min(b.late/slackPart, slackMore)-b.spare, 0)
 }
 
 // beyond is what extra bytes add to a burst, ns at the rate.
@@ -128,7 +137,7 @@ func (b *bucket) fill(now, credit int64) {
 	if b.rate == 0 || now <= b.tat {
 		return
 	}
-	kept := min(credit, now-b.tat, b.slack)
+	kept := min(credit, now-b.tat, b.slack())
 	b.tat = now - kept
 	b.late = min(b.late+credit-kept, maxLate)
 }
@@ -158,5 +167,14 @@ func (b *bucket) charge(now int64, bytes int) {
 		back := min(b.owed, cost/payBack)
 		b.tat += back
 		b.owed -= back
+	}
+}
+
+// delayed notes that bytes have left by now only, which were charged when the bucket's
+// tat was base: the spacing of what follows counts from then, and the time is caught up.
+func (b *bucket) delayed(now, base int64) {
+	if shift := now - b.slack() - base; b.rate != 0 && shift > 0 {
+		b.tat += shift
+		b.late = min(b.late+shift, maxLate)
 	}
 }

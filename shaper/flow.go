@@ -103,7 +103,7 @@ func (f *Flow) Send(pkts [][]byte) {
 	}
 	f.send(pkts[:n])
 	s.mu.lock()
-	s.m.sent(f)
+	s.m.sent(s.clock.now(), f)
 	s.finish()
 }
 

@@ -77,14 +77,23 @@ const (
 	futexAnyBit     = 0xffffffff
 )
 
-// futexWait sleeps while word is value, until a time at most, and keeps Go's processor,
-// unless a signal says that Go wants to stop the goroutine, which it can where a function
-// is entered.
+// futexWait sleeps while word is value, until a time at most, which it reports to have
+// come, and keeps Go's processor, unless a signal says that Go wants to stop the
+// goroutine, which it can where a function is entered.
 //
 //go:noinline
-func futexWait(word *atomic.Uint32, value uint32, until *unix.Timespec) {
-	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)),
+func futexWait(word *atomic.Uint32, value uint32, until *unix.Timespec) (timedOut bool) {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)),
 		futexWaitBitset|futexPrivate, uintptr(value), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)
+	return errno == unix.ETIMEDOUT
+}
+
+// futexWaitParting is futexWait, but leaves the processor to others, once Go's monitor
+// finds that it has one.
+func futexWaitParting(word *atomic.Uint32, value uint32, until *unix.Timespec) (timedOut bool) {
+	_, _, errno := syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)),
+		futexWaitBitset|futexPrivate, uintptr(value), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)
+	return errno == unix.ETIMEDOUT
 }
 
 // futexWakeOne wakes who sleeps on word, and reports whether somebody did.

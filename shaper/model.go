@@ -25,6 +25,7 @@ type model struct {
 	pool   pool
 	two    int    // bytes on the wire of two of the largest datagrams seen
 	served uint64 // virtual time of the uplink: of the link served last
+	sends  octile // how long sends take
 	turn   int    // the link that take begins with
 	kicked bool   // the reader has been told and has not come yet
 	woken  []*Link
@@ -69,6 +70,8 @@ type flowState struct {
 	batch  [][]byte // what is being sent from out or urgent
 	from   *fifo    // where batch came from, nil: from the caller
 	busy   bool     // a send is under way
+	began  int64    // since when
+	bases  [4]int64 // from when it was charged, by bucket
 	closed bool
 	stats  FlowStats
 	worst  [2]worst // waits in stage 1 and 2

@@ -98,7 +98,7 @@ func (w *world) serve1() {
 			return
 		}
 		f.send(f.batch)
-		w.m.sent(f)
+		w.m.sent(w.now, f)
 	}
 }
 

@@ -37,11 +37,11 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 		}
 		n++
 	}
+	if n > 0 {
+		f.busy, f.began, f.bases = true, now, m.bases(l)
+	}
 	for _, pkt := range pkts[:n] {
 		m.account(now, f, pkt, len(pkt)+overhead)
-	}
-	if n > 0 {
-		f.busy = true
 	}
 	return n
 }
@@ -244,14 +244,27 @@ func (m *model) fill(now int64, l *Link, q *fifo) {
 		r := c.recs[c.head+i]
 		f.batch[i] = c.data[r.from:r.to:limit]
 	}
+	f.began, f.bases = now, m.bases(l)
 	for _, pkt := range f.batch {
 		m.account(now, f, pkt, len(pkt)+overhead)
 	}
 }
 
+// bases are the times from which what a link sends next is charged.
+func (m *model) bases(l *Link) (at [4]int64) {
+	for i, b := range m.buckets(l) {
+		at[i] = b.tat
+	}
+	return at
+}
+
 // sent notes that the send for a flow has returned.
-func (m *model) sent(f *Flow) {
+func (m *model) sent(now int64, f *Flow) {
 	l, q := f.link, f.from
+	m.sends.note(now - f.began)
+	for i, b := range m.buckets(l) {
+		b.delayed(now-int64(m.sends), f.bases[i])
+	}
 	if q != nil {
 		s := &l.out
 		if q == &f.urgent {
@@ -316,7 +329,7 @@ func (m *model) refill(now int64, l *Link, credit int64) {
 	for _, b := range [...]*bucket{&l.crest, &m.crest} {
 		kept := credit
 		if l.waits() {
-			kept = max(credit, min(b.unused(now), b.slack))
+			kept = max(credit, min(b.unused(now), b.slack()))
 		}
 		b.fill(now, kept)
 	}

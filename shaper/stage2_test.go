@@ -73,6 +73,32 @@ func TestLateThread(t *testing.T) {
 	}
 }
 
+// TestSlowSends: a send that takes longer than most do makes what follows no bunch, nor
+// is its time lost.
+func TestSlowSends(t *testing.T) {
+	for _, r := range []Rate{10e6, 100e6} {
+		w := newWorld(t)
+		f := w.flow(w.link(r))
+		rnd := rand.New(rand.NewPCG(7, 8))
+		w.takes = func() int64 {
+			if rnd.IntN(25) == 0 {
+				return 40*us + rnd.Int64N(250*us)
+			}
+			return 30*us + rnd.Int64N(10*us)
+		}
+		saturate(w, f, fixed(1452), 200*ms) // until it knows what is usual
+		from, d := len(w.log), int64(20e9)/max(1, int64(r)/100e6)
+		begin := w.now
+		saturate(w, f, fixed(1452), d)
+		got, want := float64(w.bytes(begin, w.now+1, nil)), float64(r)/8e9*float64(d)
+		if math.Abs(got-want) > want*0.01 {
+			t.Errorf("%d bit/s: sent %.2f %%", r, 100*got/want)
+		}
+		checkWindows(t, w.log[from:], float64(r)*1.025, beyond(r, f.link.down.bytes)+f.link.down.bytes/100+int(r)/8*20/1e6)
+		checkMilliseconds(t, w.log[from:], r, f.link.down.burst)
+	}
+}
+
 // checkMilliseconds verifies that of 1000 windows of 1 ms 999 do not exceed the rate by
 // more than a burst, of which 1 % is left to rounding.
 func checkMilliseconds(t *testing.T, log []departure, r Rate, burst int) {

@@ -5,9 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync/atomic"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +40,9 @@ const (
 	slice = int64(5 * time.Millisecond)
 	still = int64(20 * time.Millisecond) // without anything to send, the traffic has ended
 
+	// What is sooner than so is not worth a sleep.
+	leastNap = int64(10 * time.Microsecond)
+
 	// How often Poll may need the thread while packets wait.
 	pollSleep = int64(2 * time.Millisecond)
 )
@@ -58,8 +59,9 @@ type thread struct {
 	parked atomic.Bool
 	unpark chan struct{} // one for each time that somebody else has made parked false
 	timer  *time.Timer
-	until  int64 // when it will look by itself, 0 while it looks; guarded by Shaper.mu
-	busy   int64 // when there was last something to send
+	lead   octile // by how much timers are late
+	until  int64  // when it will look by itself, 0 while it looks; guarded by Shaper.mu
+	busy   int64  // when there was last something to send
 	quit   atomic.Bool
 	ended  chan struct{}
 }
@@ -112,12 +114,12 @@ func (t *thread) sleep(word uint32, due int64) {
 		}
 		traffic := left <= near || now-t.busy <= still
 		switch {
+		case left <= leastNap:
+			t.await(word, due)
 		case t.s.hold(traffic):
-			ts := unix.NsecToTimespec(min(due, now+slice))
-			futexWait(&t.word, word, &ts)
+			t.nap(word, min(due, now+slice), futexWait)
 		case traffic:
-			ts := unix.NsecToTimespec(due)
-			t.wait(word, &ts)
+			t.nap(word, due, futexWaitParting)
 		case due == never:
 			t.park(word, nil)
 		default:
@@ -143,10 +145,21 @@ func (t *thread) park(word uint32, sooner <-chan time.Time) {
 	}
 }
 
-// wait sleeps and leaves the processor to others, once Go's monitor finds that it has one.
-func (t *thread) wait(word uint32, until *unix.Timespec) {
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&t.word)),
-		futexWaitBitset|futexPrivate, uintptr(word), uintptr(unsafe.Pointer(until)), 0, futexAnyBit)
+// nap sleeps in the kernel until the time due or until the word has changed. It asks for
+// the lead by which timers are late, and what one is early by the thread waits for awake.
+func (t *thread) nap(word uint32, due int64, wait func(*atomic.Uint32, uint32, *unix.Timespec) (timedOut bool)) {
+	ask := max(due-int64(t.lead), t.s.clock.now()+leastNap)
+	ts := unix.NsecToTimespec(ask)
+	if wait(&t.word, word, &ts) {
+		t.lead.note(t.s.clock.now() - ask)
+		t.await(word, due)
+	}
+}
+
+// await lets the little time until due pass, or until the word has changed.
+func (t *thread) await(word uint32, due int64) {
+	for t.word.Load() == word && t.s.clock.now() < due {
+	}
 }
 
 // pass sends all that is due and returns when the next is, with the word to
@@ -167,7 +180,7 @@ func (s *Shaper) pass() (word uint32, due int64) {
 		}
 		s.mu.lockAsThread(s.clock)
 		if f != nil {
-			s.m.sent(f)
+			s.m.sent(s.clock.now(), f)
 		}
 	}
 	defer s.mu.unlock()
@@ -180,7 +193,7 @@ func (s *Shaper) pass() (word uint32, due int64) {
 	if s.cfg.Poll != nil {
 		due = min(due, now+pollSleep)
 	}
-	due = max(due, now+int64(5*time.Microsecond)) // with such a priority, never spin
+	due = max(due, now+int64(5*time.Microsecond)) // with such a priority, spin for as long at most
 	s.thread.until = due
 	return s.thread.word.Load(), due
 }

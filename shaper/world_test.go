@@ -30,6 +30,7 @@ type world struct {
 	m     *model
 	log   []departure
 	late  func() int64 // how late the thread is, each time
+	takes func() int64 // how long a send of the thread's takes; it leaves in the end
 	sent  map[*Flow]uint64
 	buf   [][]byte
 	sizes []int
@@ -81,7 +82,7 @@ func (w *world) send(f *Flow, pkts ...[]byte) {
 	w.m.enqueue(w.now, f, pkts[n:])
 	if n > 0 {
 		f.send(pkts[:n])
-		w.m.sent(f)
+		w.m.sent(w.now, f)
 	}
 }
 
@@ -112,8 +113,11 @@ func (w *world) serve() {
 		if f == nil {
 			break
 		}
+		if w.takes != nil {
+			w.now += w.takes()
+		}
 		f.send(f.batch)
-		w.m.sent(f)
+		w.m.sent(w.now, f)
 		if n > 1e6 {
 			w.t.Fatal("the thread does not come to rest")
 		}
@@ -147,7 +151,8 @@ func (w *world) bytes(from, to int64, f *Flow) (sum int) {
 func beyond(r Rate, burst int) int {
 	var b bucket
 	b.set(0, r, Pair)
-	return burst + int(int64(r)*b.slack/8e9)
+	b.late = maxLate
+	return burst + int(int64(r)*b.slack()/8e9)
 }
 
 // checkBursts verifies that never more than burst bytes leave back to back.

@@ -46,7 +46,7 @@ func All() []Benchmark {
 		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb},
 		{"matbfast", "the same over a faster link, and with TCP bbr", matbfast},
 		{"matbslow", "the same over a link with which this machine's processors keep up", matbslow},
-		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival", pacer},
+		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival (--with rates=)", pacer},
 		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
 		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead},
 		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
@@ -64,9 +64,6 @@ type Env struct {
 	With   Choices   // what to measure, where a benchmark lets one choose
 	Say    io.Writer // progress, one line each
 }
-
-// Choices are lists by what they choose, of words with commas between.
-type Choices map[string]string
 
 // Table is what one benchmark has measured.
 type Table struct {

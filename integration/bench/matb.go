@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -126,21 +124,13 @@ func planSlow(quick bool) matbPlan {
 func (p matbPlan) choose(with Choices) (matbPlan, error) {
 	first := p.sweeps[0]
 	delays, err1 := listed(with, "delays", delaysOf(first.settings), time.ParseDuration)
-	rates, err2 := listed(with, "rates", []int64{first.settings[0].rate}, func(s string) (int64, error) {
-		n, err := strconv.ParseInt(s, 10, 32)
-		return n * 1_000_000, err
-	})
+	rates, err2 := with.rates([]int64{first.settings[0].rate})
 	tcps, err3 := listed(with, "tcp", []string{"cubic"}, oneOf("cubic", "bbr", "reno"))
 	loads, err4 := listed(with, "programs", nil, oneOf(loadNames()...))
 	named, err5 := listed(with, "ways", nil, oneOf(wayNames()...))
 	parts, err6 := listed(with, "parts", []string{"cells", "pairs", "plots"}, oneOf("cells", "pairs", "plots"))
-	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, err6, with.only("delays", "rates", "tcp", "programs", "ways", "parts")); err != nil {
 		return p, err
-	}
-	for key := range with {
-		if !slices.Contains([]string{"delays", "rates", "tcp", "programs", "ways", "parts"}, key) {
-			return p, fmt.Errorf("--with %s: there are delays, rates (Mb/s), tcp, programs, ways and parts", key)
-		}
 	}
 	if with["delays"]+with["rates"]+with["tcp"] != "" {
 		first.settings = product(rates, tcps, delays)
@@ -163,31 +153,6 @@ func (p matbPlan) choose(with Choices) (matbPlan, error) {
 		p.sweeps = nil
 	}
 	return p, nil
-}
-
-// listed reads the list that chooses what; without one it is usual.
-func listed[T any](with Choices, what string, usual []T, read func(string) (T, error)) (all []T, err error) {
-	if with[what] == "" {
-		return usual, nil
-	}
-	for word := range strings.SplitSeq(with[what], ",") {
-		v, err := read(strings.TrimSpace(word))
-		if err != nil {
-			return nil, fmt.Errorf("--with %s=%s: %w", what, with[what], err)
-		}
-		all = append(all, v)
-	}
-	return all, nil
-}
-
-// oneOf accepts some words alone.
-func oneOf(words ...string) func(string) (string, error) {
-	return func(word string) (string, error) {
-		if !slices.Contains(words, word) {
-			return "", fmt.Errorf("%q is none of %s", word, strings.Join(words, ", "))
-		}
-		return word, nil
-	}
 }
 
 // narrowed are the words of all that are wanted; all if nothing is.

@@ -95,6 +95,10 @@ func pacer(ctx context.Context, env *Env) (Table, error) {
 	if err := needPrograms(map[string]string{"iperf3": "iperf3", "tc": "iproute2", "taskset": "util-linux", "nice": "coreutils"}); err != nil {
 		return Table{}, err
 	}
+	rates, err := env.With.rates(pick(env, pacerRates(), []int64{100e6, 1000e6}))
+	if err = errors.Join(err, env.With.only("rates")); err != nil {
+		return Table{}, err
+	}
 	restore, err := allowCubic()
 	if err != nil {
 		return Table{}, err
@@ -108,7 +112,7 @@ func pacer(ctx context.Context, env *Env) (Table, error) {
 	took, rounds := pick(env, 5*time.Second, 1500*time.Millisecond), pick(env, 3, 1)
 	t := Table{Title: "Accuracy of pacing", Method: p.method(took, rounds),
 		Head: []string{"set", "way", "achieved ÷ set", "windows above the bound, %", "fullest exceeds it by, bytes", "gap error, µs: p50 / p99", "datagrams"}}
-	for _, rate := range pick(env, pacerRates(), []int64{100e6, 1000e6}) {
+	for _, rate := range rates {
 		if err := p.declare(ctx, rate); err != nil {
 			return Table{}, err
 		}

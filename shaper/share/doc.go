@@ -76,8 +76,8 @@
 // leaves; nodes that wake one after another add no more. So with h = H/(N−1) at most H
 // bytes are added to the queue. A node adds its h or what it takes back (above), not
 // both; and since packets leave in pairs, N nodes may be N pairs ahead besides, and by
-// what their pacers were late, 75 µs of B in all. With N = 4, B = 100 Mb/s and H = 47 kB
-// that comes to 60 kB; where more pairs have to fit, H is less.
+// what their pacers were late, 150 µs of B in all. With N = 4, B = 100 Mb/s and H = 47 kB
+// that comes to 62 kB; where more pairs have to fit, H is less.
 // Nobody may keep that up: a node that goes on when its h bytes are gone sends an eighth
 // less than its rate until it has paid them back, and meanwhile the queue drains.
 //
