@@ -45,6 +45,7 @@ type remote struct {
 	offers     *rate.Limiter // of the peer, that begin a search
 	searches   int           // without success since the last change
 	nextSearch time.Time
+	moved      bool // this host's network has changed since the peer began a search
 
 	tx       uint64 // counter at the last sample
 	lastUsed time.Time

@@ -50,7 +50,8 @@ func (m *Mesh) search(now time.Time, r *remote) {
 	r.nextSearch = now.Add(min(searchFirst<<min(r.searches, 8), searchMax))
 	r.searches++
 	if !m.leads(r) {
-		m.call(r)
+		m.call(r, r.moved)
+		r.moved = false
 		return
 	}
 	f := &flow{m: m, seal: &r.signalKey, kind: signalOffer, in: make(chan []byte, flowQueued)}
@@ -58,6 +59,31 @@ func (m *Mesh) search(now time.Time, r *remote) {
 	f.key.peer = id
 	rand.Read(f.key.id[:])
 	m.explore(r, f, func(ctx context.Context) (peer.Path, error) { return m.cfg.Finder.Find(ctx, id, f) })
+}
+
+// searchAnew begins a search at once, after a change of this host's network. One that is
+// under way has told the peer of addresses that may be gone: its end begins the next, and
+// if the peer leads, it is told to end its side of it.
+func (m *Mesh) searchAnew(now time.Time, r *remote) {
+	r.searches, r.nextSearch = 0, now
+	if r.search != nil {
+		r.moved = !m.leads(r)
+		r.search.cancel()
+	}
+}
+
+// called does what the peer that follows asks for: a search, and if it has moved a new
+// one instead of that which is under way, once a second, lest it keeps us from finding
+// anything.
+func (m *Mesh) called(now time.Time, r *remote, moved bool) {
+	switch {
+	case !m.leads(r):
+	case r.search == nil:
+		r.nextSearch = now
+		m.search(now, r)
+	case moved && r.offers.AllowN(now, 1):
+		m.searchAnew(now, r)
+	}
 }
 
 // answer takes the other side of a search that the peer leads. A peer has one at
@@ -114,9 +140,14 @@ func (m *Mesh) explored(now time.Time, r *remote, f *flow, path peer.Path, err e
 	m.serve(now, r)
 }
 
-// call asks the peer to lead a search.
-func (m *Mesh) call(r *remote) {
-	b, err := sealSignal(&r.signalKey, m.cfg.Self.ID, signalCall, flowID{}, nil)
+// call asks the peer to lead a search. moved says that what it may have begun before is
+// in vain.
+func (m *Mesh) call(r *remote, moved bool) {
+	var msg []byte
+	if moved {
+		msg = []byte(callMoved)
+	}
+	b, err := sealSignal(&r.signalKey, m.cfg.Self.ID, signalCall, flowID{}, msg)
 	if err != nil {
 		m.log.Debug("call", "node", r.node.Name, "err", err)
 		return

@@ -72,6 +72,88 @@ func TestOnlyTheLeaderOffers(t *testing.T) {
 	}
 }
 
+// TestSearchAnew: when the host's network changes, a search that is under way ends and the
+// next begins, of whoever leads; one that follows tells the leader so, who does that once
+// a second at most.
+func TestSearchAnew(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		m := idleMesh(t)
+		m.cfg.Finder = stubbornFinder{}
+		posts := make(chan []byte, 100)
+		m.cfg.Post = func(_ context.Context, _ peer.ID, b []byte) error { posts <- b; return nil }
+		a, ka := newIdentity(t, "a", 2)
+		for m.leads(&remote{node: a}) != leads {
+			a, ka = newIdentity(t, "a", 2)
+		}
+		m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+		_, key, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		r := m.configure(now, a.ID)
+		r.paths.busy = true
+		send := func(kind signalKind, id byte, msg string) {
+			b, err := sealSignal(&key, a.ID, kind, flowID{id}, []byte(msg))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.signalled(now, a.ID, b)
+		}
+		ends := func(f *flow, why string) {
+			t.Helper()
+			for deadline := time.Now().Add(searchLimit / 2); r.search == f; time.Sleep(time.Millisecond) {
+				if m.drain(); time.Now().After(deadline) {
+					t.Fatalf("leads %v: %s, and the search under way goes on", leads, why)
+				}
+			}
+		}
+		if leads {
+			send(signalCall, 0, "")
+		} else {
+			send(signalOffer, 1, "offer")
+		}
+		first := r.search
+		if first == nil {
+			t.Fatalf("leads %v: no search has begun", leads)
+		}
+		m.Recheck()
+		m.catchUp(now)
+		ends(first, "the network has changed")
+		if !leads {
+			for told := ""; told != callMoved; {
+				select {
+				case b := <-posts: // the first is the call for the first search
+					_, _, msg, err := openSignal(&key, m.cfg.Self.ID, b)
+					if err != nil {
+						t.Fatal(err)
+					}
+					told = string(msg)
+				case <-time.After(arrival):
+					t.Fatal("the leader is not told")
+				}
+			}
+			continue
+		}
+		if r.search == nil {
+			t.Fatal("no new search has begun")
+		}
+		second := r.search
+		if send(signalCall, 0, ""); r.search != second {
+			t.Error("a call ended the search under way")
+		}
+		for i := range offersBurst + 5 {
+			was := r.search
+			send(signalCall, 0, callMoved)
+			if i < offersBurst {
+				ends(was, "the peer has moved")
+			} else if m.drain(); r.search != was {
+				t.Fatalf("%d calls in an instant ended as many searches", i+1)
+			}
+		}
+	}
+}
+
 func (f *flows) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

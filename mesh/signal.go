@@ -30,6 +30,10 @@ const (
 	signalAnswer signalKind = 3 // from the other side
 )
 
+// callMoved is in a call whose sender's network has changed since the search that is under
+// way began.
+const callMoved = "moved"
+
 const (
 	signalHeader   = 9
 	signalOverhead = chacha20poly1305.NonceSizeX + signalHeader + chacha20poly1305.Overhead
@@ -166,10 +170,7 @@ func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
 	r.lastUsed = now
 	switch kind {
 	case signalCall:
-		if m.leads(r) && r.search == nil {
-			r.nextSearch = now
-			m.search(now, r)
-		}
+		m.called(now, r, string(msg) == callMoved)
 	case signalOffer:
 		if !m.deliver(flowKey{from, id}, msg) {
 			m.answer(now, r, id, msg)

@@ -99,7 +99,7 @@ func (m *Mesh) catchUp(now time.Time) {
 			if r.nearTries, r.nextNear = 0, now; r.near != nil {
 				r.near.paths.recheck(now)
 			}
-			r.searches, r.nextSearch = 0, now
+			m.searchAnew(now, r)
 			r.advertise.recheck(now)
 		}
 		m.serve(now, r)
