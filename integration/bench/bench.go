@@ -30,28 +30,29 @@ type Benchmark struct {
 	Name  string // a word, for the command line
 	About string // for the help
 	run   func(context.Context, *Env) (Table, error)
+	with  []string // what can be chosen; see Choices
 }
 
 // All returns every benchmark, in the document's order.
 func All() []Benchmark {
 	return []Benchmark{
-		{"lan", "one TCP stream between two nodes of a LAN, beside wireguard-go and the bare wire", lan},
-		{"paths", "one TCP stream between two sites, direct and relayed", paths},
-		{"cold", "the first packet between nodes that have never talked", cold},
-		{"start", "how long a small MPI job takes from the command to its end", start},
-		{"netpipe", "NetPIPE over Open MPI", netpipe},
-		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi},
-		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls},
-		{"gocollsslow", "the same over lines with which this machine's processors keep up, paced", gocollsslow},
-		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb},
-		{"matbfast", "the same over a faster link, and with TCP bbr", matbfast},
-		{"matbslow", "the same over a link with which this machine's processors keep up", matbslow},
-		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival (--with rates=)", pacer},
-		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares},
-		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead},
-		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak},
-		{"grouplinks", "MPI for Go over two sites whose ranks share two connections, or have each its own", grouplinks},
-		{"stripes", "MPI for Go over two lines instead of one, and over one that loses packets", stripes},
+		{"lan", "one TCP stream between two nodes of a LAN, beside wireguard-go and the bare wire", lan, nil},
+		{"paths", "one TCP stream between two sites, direct and relayed", paths, nil},
+		{"cold", "the first packet between nodes that have never talked", cold, nil},
+		{"start", "how long a small MPI job takes from the command to its end", start, nil},
+		{"netpipe", "NetPIPE over Open MPI", netpipe, nil},
+		{"gompi", "ping-pong and more by MPI for Go, beside Open MPI and MPICH", gompi, nil},
+		{"gocolls", "collective operations of MPI for Go over two sites, beside their bounds and Open MPI", gocolls, nil},
+		{"gocollsslow", "the same over lines with which this machine's processors keep up, paced", gocollsslow, nil},
+		{"matb", "programs over a narrow link, paced and not (--with programs=, delays=, rates=, tcp=, ways=, parts=)", matb, matbChoices},
+		{"matbfast", "the same over a faster link, and with TCP bbr", matbfast, matbChoices},
+		{"matbslow", "the same over a link with which this machine's processors keep up", matbslow, matbChoices},
+		{"pacer", "how exact pacing is beside spinning processes, by the kernel's times of arrival (--with rates=)", pacer, []string{"rates"}},
+		{"shares", "two jobs and iperf3 share a link: shares, and how soon they settle", shares, nil},
+		{"overhead", "throughput and round trip with pacing on and the link not full, beside pacing off", overhead, nil},
+		{"soak", "ten million messages of random sizes by MPI for Go, with no loss, leak or growth", soak, nil},
+		{"grouplinks", "MPI for Go over two sites whose ranks share two connections, or have each its own", grouplinks, nil},
+		{"stripes", "MPI for Go over two lines instead of one, and over one that loses packets", stripes, nil},
 	}
 }
 
@@ -102,6 +103,9 @@ type Verdict struct {
 
 // Run makes the table. The error names the benchmark.
 func (b Benchmark) Run(ctx context.Context, env *Env) (Table, error) {
+	if err := env.With.only(b.with...); err != nil {
+		return Table{}, fmt.Errorf("bench: %s: %w", b.Name, err)
+	}
 	busy, err := busyShare(ctx, busyTime)
 	if err != nil {
 		return Table{}, fmt.Errorf("bench: %w", err)

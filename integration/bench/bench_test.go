@@ -223,3 +223,13 @@ func TestPlainAgent(t *testing.T) {
 		t.Errorf("got %q, %v", out, err)
 	}
 }
+
+// TestUnknownChoice: a benchmark refuses what it would not heed.
+func TestUnknownChoice(t *testing.T) {
+	for _, b := range All() {
+		_, err := b.Run(t.Context(), &Env{With: Choices{"delay": "2ms"}})
+		if err == nil || !strings.Contains(err.Error(), b.Name+": --with delay: ") {
+			t.Errorf("%s with a choice that it does not have: %v", b.Name, err)
+		}
+	}
+}

@@ -13,7 +13,10 @@ type Choices map[string]string
 // only refuses a choice that a benchmark does not have.
 func (c Choices) only(names ...string) error {
 	for name := range c {
-		if !slices.Contains(names, name) {
+		switch {
+		case len(names) == 0:
+			return fmt.Errorf("--with %s: there is nothing to choose", name)
+		case !slices.Contains(names, name):
 			return fmt.Errorf("--with %s: what can be chosen is %s", name, strings.Join(names, ", "))
 		}
 	}

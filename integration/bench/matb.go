@@ -119,6 +119,9 @@ func planSlow(quick bool) matbPlan {
 	return p
 }
 
+// matbChoices are what can be chosen of a plan.
+var matbChoices = []string{"delays", "rates", "tcp", "programs", "ways", "parts"}
+
 // choose narrows a plan down to what is asked for. If rates, delays or algorithms are
 // named, all that is named is measured at each of them.
 func (p matbPlan) choose(with Choices) (matbPlan, error) {
@@ -129,7 +132,7 @@ func (p matbPlan) choose(with Choices) (matbPlan, error) {
 	loads, err4 := listed(with, "programs", nil, oneOf(loadNames()...))
 	named, err5 := listed(with, "ways", nil, oneOf(wayNames()...))
 	parts, err6 := listed(with, "parts", []string{"cells", "pairs", "plots"}, oneOf("cells", "pairs", "plots"))
-	if err := errors.Join(err1, err2, err3, err4, err5, err6, with.only("delays", "rates", "tcp", "programs", "ways", "parts")); err != nil {
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return p, err
 	}
 	if with["delays"]+with["rates"]+with["tcp"] != "" {

@@ -96,7 +96,7 @@ func pacer(ctx context.Context, env *Env) (Table, error) {
 		return Table{}, err
 	}
 	rates, err := env.With.rates(pick(env, pacerRates(), []int64{100e6, 1000e6}))
-	if err = errors.Join(err, env.With.only("rates")); err != nil {
+	if err != nil {
 		return Table{}, err
 	}
 	restore, err := allowCubic()
