@@ -36,7 +36,7 @@ func ParseAgent(args []string) (AgentCall, error) {
 		switch {
 		case arg == "--":
 			return c.finish(args)
-		case name == "--state" || name == "-l" && !inline:
+		case name == "--state" || name == "-l":
 			if !inline {
 				if len(args) == 0 {
 					return c, fmt.Errorf("%s needs a value; %s", name, AgentUsage)

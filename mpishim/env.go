@@ -1,10 +1,14 @@
 package mpishim
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // agent is the remote shell, by name: it is looked up in PATH on every node.
@@ -108,4 +112,49 @@ func setenv(env []string, kv string) []string {
 
 func unsetenv(env []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(s string) bool { return strings.HasPrefix(s, name+"=") })
+}
+
+// getenv returns the value that counts, the last, and "" where there is none.
+func getenv(env []string, name string) (value string) {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// PathOf returns the PATH that -x gives ranks everywhere, "" where it gives none;
+// environ is ours.
+func PathOf(export, environ []string) (path string) {
+	for _, x := range export {
+		if name, value, given := strings.Cut(x, "="); name == "PATH" {
+			if path = value; !given {
+				path = getenv(environ, name)
+			}
+		}
+	}
+	return path
+}
+
+// lookPath finds a program as a shell would whose PATH is path, but for what is
+// relative in it: ranks start elsewhere.
+func lookPath(prog, path string) (found string, err error) {
+	if strings.Contains(prog, "/") {
+		return osexec.LookPath(prog)
+	}
+	first := error(&osexec.Error{Name: prog, Err: osexec.ErrNotFound})
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		found, err := osexec.LookPath(filepath.Join(dir, prog))
+		if err == nil {
+			return found, nil
+		}
+		if errors.Is(first, osexec.ErrNotFound) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.EISDIR) {
+			first = err // it is there, and cannot be executed
+		}
+	}
+	return "", first
 }

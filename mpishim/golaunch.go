@@ -86,6 +86,7 @@ type goProc struct {
 	rank  int
 	node  *goNode
 
+	told    bool // its node has said that it ended; goJob.mu guards this
 	ended   bool
 	well    bool // and left as it should
 	cut     bool // killed because its connection had ended

@@ -169,6 +169,10 @@ func (j *goJob) listen(n *goNode, r io.Reader) error {
 func (j *goJob) frame(n *goNode, f frame, t *talk) error {
 	j.mu.Lock()
 	g := j.labels[int(f.proc)]
+	again := false
+	if g != nil && g.node == n && f.kind == frameExit {
+		again, g.told = g.told, true
+	}
 	j.mu.Unlock()
 	if g == nil || g.node != n {
 		return fmt.Errorf("a frame about process %d: %w", f.proc, errFrame)
@@ -182,10 +186,13 @@ func (j *goJob) frame(n *goNode, f frame, t *talk) error {
 		j.taken()
 	case frameExit:
 		r, err := parseExit(f.data)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case again:
+			return fmt.Errorf("process %d ended twice: %w", f.proc, errFrame)
 		}
-		t.add(said{g: g, frame: f, exit: r})
+		t.add(said{g: g, frame: frame{kind: f.kind, proc: f.proc}, exit: r})
 		time.AfterFunc(stuckTime, func() { j.post(func() { j.exited(g, r) }) }) // were nobody to read what it said
 	default:
 		return fmt.Errorf("a frame of kind %c from an agent: %w", f.kind, errFrame)

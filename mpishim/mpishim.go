@@ -54,12 +54,12 @@ type Overlay struct {
 
 // Host is a node that could run ranks.
 type Host struct {
-	Name, Site string
-	Addr       netip.Addr // virtual IPv4 address
-	Cores      int        // 0: not known, counts as 1
-	Up         bool
-	Self       bool // this node
-	Spare      bool // a hub or relay only: used when -H names it
+	Name, Site, Domain string     // of the node, its site, and its network's names
+	Addr, Addr6        netip.Addr // virtual addresses; programs use the first, for IPv4
+	Cores              int        // 0: not known, counts as 1
+	Up                 bool
+	Self               bool // this node
+	Spare              bool // a hub or relay only: used when -H names it
 }
 
 // App is one program of a job, as the parts between colons of a command line.
@@ -71,7 +71,6 @@ type App struct {
 
 // Exit codes of a job whose program did not decide itself (DESIGN §2).
 const (
-	CodeUsage     = 2
 	CodeFailed    = 125
 	CodeCannotRun = 126
 	CodeNotFound  = 127

@@ -2,6 +2,9 @@ package mpishim
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,13 +98,9 @@ func candidates(hosts []Host, want string) ([]Place, error) {
 func named(hosts []Host, want string) ([]Place, error) {
 	var places []Place
 	for item := range strings.SplitSeq(want, ",") {
-		name, text, counted := strings.Cut(strings.TrimSpace(item), ":")
-		slots := 0
-		if counted {
-			var err error
-			if slots, err = strconv.Atoi(text); err != nil || slots < 1 || slots > MaxRanks {
-				return nil, failf(CodeFailed, "-H %s: %q is no number of slots", item, text)
-			}
+		name, slots, err := slotsOf(strings.TrimSpace(item))
+		if err != nil {
+			return nil, failf(CodeFailed, "-H %s: %w", item, err)
 		}
 		i := slices.IndexFunc(hosts, func(h Host) bool { return isNamed(h, name) })
 		switch {
@@ -109,7 +108,7 @@ func named(hosts []Host, want string) ([]Place, error) {
 			return nil, failf(CodeFailed, "no node %q in this network; it has %s", name, someNames(hosts))
 		case !hosts[i].Up:
 			return nil, failf(CodeFailed, "node %s is down; leave it out of -H, or see meshctl status", hosts[i].Name)
-		case !counted:
+		case slots == 0:
 			slots = max(1, hosts[i].Cores)
 		}
 		if j := slices.IndexFunc(places, func(p Place) bool { return p.Host.Name == hosts[i].Name }); j >= 0 {
@@ -121,14 +120,38 @@ func named(hosts []Host, want string) ([]Place, error) {
 	return places, nil
 }
 
-// isNamed accepts a short name, NAME.anything that is no address, and an address.
-func isNamed(h Host, name string) bool {
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	first, rest, dotted := strings.Cut(name, ".")
-	if name == h.Addr.String() || name == h.Name {
-		return true
+// slotsOf splits NODE:SLOTS, of which :SLOTS may lack: then slots is 0. An IPv6
+// address stands in brackets, or has no slots.
+func slotsOf(item string) (name string, slots int, err error) {
+	if item == "" {
+		return "", 0, errors.New("a node's name is missing between the commas")
 	}
-	return dotted && first == h.Name && strings.ContainsFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
+	if _, err := netip.ParseAddr(item); err == nil {
+		return item, 0, nil
+	}
+	name, text, counted := item, "", false
+	if i := strings.LastIndexByte(item, ':'); i > strings.LastIndexByte(item, ']') {
+		name, text, counted = item[:i], item[i+1:], true
+	}
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+	if !counted {
+		return name, 0, nil
+	}
+	if slots, err = strconv.Atoi(text); err != nil || slots < 1 || slots > MaxRanks {
+		return "", 0, fmt.Errorf("%q is no number of slots", text)
+	}
+	return name, slots, nil
+}
+
+// isNamed accepts what DNS here calls a node, NAME or NAME.SITE, with the network's
+// domain after it or without, and its addresses.
+func isNamed(h Host, name string) bool {
+	if a, err := netip.ParseAddr(name); err == nil {
+		return a.Unmap() == h.Addr || a == h.Addr6
+	}
+	name = strings.TrimSuffix(strings.ToLower(name), ".")
+	name = strings.TrimSuffix(name, "."+h.Domain)
+	return name == h.Name || name == h.Name+"."+h.Site
 }
 
 func someNames(hosts []Host) string {

@@ -16,7 +16,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func testHosts() []Host {
 	host := func(name, site string, last byte, cores int) Host {
-		return Host{Name: name, Site: site, Addr: netip.AddrFrom4([4]byte{100, 80, 0, last}), Cores: cores, Up: true}
+		return Host{Name: name, Site: site, Domain: "mesh.internal", Cores: cores, Up: true,
+			Addr: netip.AddrFrom4([4]byte{100, 80, 0, last}), Addr6: netip.AddrFrom16([16]byte{0: 0xfd, 15: last})}
 	}
 	hosts := []Host{host("a1", "alpha", 1, 2), host("a2", "alpha", 2, 4), host("b1", "beta", 3, 2), host("b2", "beta", 4, 0), host("hub", "beta", 5, 8), host("off", "alpha", 6, 8)}
 	hosts[2].Self = true
@@ -41,6 +42,12 @@ func TestPut(t *testing.T) {
 		{name: "named hub", want: "hub", n: 2, places: "hub:2"},
 		{name: "named twice", want: "b2,a1:1,b2", n: 3, places: "b2:2 a1:1"},
 		{name: "by address and full name", want: "100.80.0.1:1,b1.beta.mesh.internal:1", n: 2, places: "a1:1 b1:1"},
+		{name: "by IPv6 address", want: "fd00::1,[fd00::3]:1,[fd00::4]", n: 4, places: "a1:2 b1:1 b2:1"},
+		{name: "by site and in capitals", want: "A1.Alpha:1,b1.mesh.internal.:1", n: 2, places: "a1:1 b1:1"},
+		{name: "another's domain", want: "a1.other.example.org", n: 1, err: `no node "a1.other.example.org" in this network`},
+		{name: "another site", want: "a1.beta", n: 1, err: `no node "a1.beta" in this network`},
+		{name: "one comma too many", want: "a1,,b1", n: 1, err: "missing between the commas"},
+		{name: "colons", want: "a1:1:2", n: 1, err: `no node "a1:1" in this network`},
 		{name: "unknown", want: "c1", n: 1, err: `no node "c1" in this network; it has a1, a2, b1, b2, hub, off`},
 		{name: "down", want: "off", n: 1, err: "node off is down"},
 		{name: "slots", want: "a1:x", n: 1, err: "no number of slots"},
@@ -146,6 +153,7 @@ func TestParseAgent(t *testing.T) {
 		{[]string{"-x", "100.80.0.2", `"/usr/bin/hydra_pmi_proxy"`, "--control-port", "h:1"}, AgentCall{Host: "100.80.0.2", Command: `"/usr/bin/hydra_pmi_proxy" --control-port h:1`}, false},
 		{[]string{"-n", "-q", "-l", "bob", "b1", "ls", "-n"}, AgentCall{Host: "b1", Login: "bob", NoStdin: true, Command: "ls -n"}, false},
 		{[]string{"-nqT", "-lbob", "b1", "ls"}, AgentCall{Host: "b1", Login: "bob", NoStdin: true, Command: "ls"}, false},
+		{[]string{"-l=bob", "b1", "ls"}, AgentCall{Host: "b1", Login: "bob", Command: "ls"}, false},
 		{[]string{"--state=/s", "al@b1.x", "ls"}, AgentCall{Host: "b1.x", Login: "al", State: "/s", Command: "ls"}, false},
 		{[]string{"--state", "/s", "--", "b1", "--", "ls"}, AgentCall{Host: "b1", State: "/s", Command: "-- ls"}, false},
 		{[]string{"b1"}, AgentCall{}, true},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/meshmpi/meshmpi/mpishim/exec"
 )
@@ -19,11 +21,12 @@ import (
 // Remote runs one command on a node, as exec.Run does.
 type Remote func(ctx context.Context, host string, opt exec.RunOptions) (code int, err error)
 
-// checks is the shell program that says of each of its arguments whether it
-// exists and can be executed here. User shells differ, so /bin/sh runs it; csh passes
-// on no newline, and no exclamation mark.
-const checks = `for p do case $p in ` +
-	`*/*) if [ -f "$p" ] && [ -x "$p" ]; then echo ok; elif [ -e "$p" ]; then echo noexec; else echo missing; fi;; ` +
+// checks is the shell program that says of each of its arguments but the first whether
+// it exists and can be executed here; the first is a PATH to search before the own, or
+// empty. User shells differ, so /bin/sh runs it; csh passes on no newline, and no
+// exclamation mark.
+const checks = `PATH="${1:+$1:}$PATH"; shift; for p do case $p in ` +
+	`*/*) if [ -f "$p" ] && [ -x "$p" ]; then echo ok; elif [ -d "$p" ]; then echo folder; elif [ -e "$p" ]; then echo noexec; else echo missing; fi;; ` +
 	`*) if command -v -- "$p" >/dev/null 2>&1; then echo ok; else echo missing; fi;; ` +
 	`esac; done; echo meshrun-checked`
 
@@ -35,8 +38,9 @@ const maxAtOnce = 64
 // line about the first node in the plan's order that cannot run its ranks.
 func Preflight(ctx context.Context, p Plan, remote Remote) error {
 	want, part := p.needs()
+	path := PathOf(p.Export, p.Environ)
 	return eachRemote(p.Places, func(h Host) error {
-		script := append([]string{"exec /bin/sh -c", Quote(checks), "sh"}, quoteAll(want)...)
+		script := append([]string{"exec /bin/sh -c", Quote(checks), "sh", Quote(path)}, quoteAll(want)...)
 		var out, errs bytes.Buffer
 		code, err := remote(ctx, h.Name, exec.RunOptions{
 			Command: strings.Join(script, " "), Stdout: limit(&out, 64<<10), Stderr: limit(&errs, 4<<10),
@@ -83,6 +87,8 @@ func judge(h Host, want, answers []string, part family) error {
 			return failf(CodeFailed, "node %s lacks %s; try there: apt install %s", h.Name, w, part.pack)
 		case answers[i] == "missing":
 			return failf(CodeNotFound, "node %s has no program %s; copy it there or use --stage", h.Name, w)
+		case answers[i] == "folder":
+			return failf(CodeCannotRun, "%s on node %s is a directory, and no program; name one in it", w, h.Name)
 		default:
 			return failf(CodeCannotRun, "node %s cannot execute %s; try there: chmod +x %s", h.Name, w, Quote(w))
 		}
@@ -123,12 +129,15 @@ func eachRemote(places []Place, f func(Host) error) error {
 	return first
 }
 
-// Resolve finds prog on this node: by PATH where it holds no slash, else made
-// absolute, since ranks start elsewhere.
-func Resolve(prog string) (string, error) {
-	path, err := osexec.LookPath(prog)
+// Resolve finds prog on this node: in the directories of path where it holds no
+// slash, else made absolute, since ranks start elsewhere.
+func Resolve(prog, path string) (string, error) {
+	found, err := lookPath(prog, path)
 	if err == nil {
-		return filepath.Abs(path)
+		return filepath.Abs(found)
+	}
+	if errors.Is(err, syscall.EISDIR) {
+		return "", failf(CodeCannotRun, "%s on this node is a directory, and no program; name one in it", prog)
 	}
 	code, what := cannotRun(err)
 	hint := "give its path, such as ./" + filepath.Base(prog)

@@ -20,7 +20,7 @@ import (
 // error says in one line that the job is too large for that.
 func NewProfile(p Plan) (string, error) {
 	if n := p.size(); n > record.MaxRanks {
-		return "", failf(CodeUsage, "--profile takes jobs of at most %d ranks, not %d; leave it out", record.MaxRanks, n)
+		return "", failf(CodeFailed, "--profile takes jobs of at most %d ranks, not %d; leave it out", record.MaxRanks, n)
 	}
 	return newSecret(), nil
 }

@@ -318,7 +318,7 @@ func TestCollect(t *testing.T) {
 		t.Errorf("%q, %v", id, err)
 	}
 	p.Places[0].Ranks = record.MaxRanks
-	if _, err := NewProfile(p); Code(err) != CodeUsage {
+	if _, err := NewProfile(p); Code(err) != CodeFailed {
 		t.Errorf("too many ranks: %v", err)
 	}
 }

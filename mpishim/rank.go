@@ -72,7 +72,7 @@ func RunRank(args []string) int {
 	for _, note := range addLibraries() {
 		fmt.Fprintln(say.to, note)
 	}
-	path, err := rankProgram(args[0])
+	path, err := rankProgram(args[0], os.Getenv("PATH"))
 	if err != nil {
 		code, what := cannotRun(err)
 		return say.end(code, fmt.Sprintf("%s: %s", what, args[0]))
@@ -259,8 +259,8 @@ func interfaceIn(cidr string) string {
 	return ""
 }
 
-// rankProgram finds the program here.
-func rankProgram(prog string) (string, error) {
+// rankProgram finds the program here; a name alone in the directories of path.
+func rankProgram(prog, path string) (string, error) {
 	if rest, ok := strings.CutPrefix(prog, staged); ok {
 		dir, err := stageDir()
 		if err != nil {
@@ -268,7 +268,7 @@ func rankProgram(prog string) (string, error) {
 		}
 		return osexec.LookPath(filepath.Join(dir, rest))
 	}
-	return osexec.LookPath(prog)
+	return lookPath(prog, path)
 }
 
 // cannotRun tells programs that do not exist from those that cannot be executed.

@@ -3,6 +3,7 @@ package mpishim
 import (
 	"bufio"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +27,7 @@ const (
 	maxRankHello = 128              // bytes
 	rankDial     = 20 * time.Second // for a connection, and for the hello
 	lastWords    = 5 * time.Second  // for what is under way when the launcher has ended
+	acceptAgain  = 100 * time.Millisecond
 )
 
 // rankOutput is a rank's connection, and what its program says it by.
@@ -169,15 +171,22 @@ func listenOutputs(addr netip.Addr, scr *screen) (*outputs, error) {
 	return o, nil
 }
 
-// accept takes connections until the listener is closed.
+// accept takes connections until the listener is closed. What else it fails for,
+// such as too many open files, passes: ranks wait in the listener's queue.
 func (o *outputs) accept() {
 	for {
 		conn, err := o.ln.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil:
+			time.Sleep(acceptAgain)
+			continue
 		}
 		o.mu.Lock()
-		if !o.ending {
+		if o.ending {
+			conn.Close()
+		} else {
 			o.conns[conn] = struct{}{}
 			o.taking.Go(func() {
 				o.take(conn)

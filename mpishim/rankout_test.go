@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestOutputsRefuse: who does not know the secret says nothing here.
@@ -46,6 +48,48 @@ func TestOutputsRefuse(t *testing.T) {
 	}
 	if ranks, _ := s.heard(); !ranks {
 		t.Error("no rank was heard")
+	}
+}
+
+// busyListener has no room for a connection at first.
+type busyListener struct {
+	net.Listener
+	errors int
+}
+
+func (l *busyListener) Accept() (net.Conn, error) {
+	if l.errors > 0 {
+		l.errors--
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// TestOutputsBusy: ranks that come while there are too many open files are heard later.
+func TestOutputsBusy(t *testing.T) {
+	var out strings.Builder
+	s := newScreen(&out, io.Discard, false)
+	s.secret = newSecret()
+	ln, err := listenRanks(netip.MustParseAddr("127.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &outputs{ln: &busyListener{ln, 2}, scr: s, secret: s.secret, conns: map[net.Conn]struct{}{}}
+	o.taking.Go(o.accept)
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "%s %s 3\n%s", rankHello, s.secret, appendFrame(nil, frame{frameOut, 0, []byte("late")}))
+	conn.(*net.TCPConn).CloseWrite()
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		t.Errorf("the rank's connection: %v", err)
+	}
+	conn.Close()
+	o.end()
+	if err := s.close(nil, false); err != nil || out.String() != "late" {
+		t.Errorf("%q is shown, %v", out.String(), err)
 	}
 }
 

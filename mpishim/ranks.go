@@ -206,7 +206,7 @@ func (a *ranksAgent) start(spec startSpec) error {
 		if dir != "" {
 			env = append(env, "PWD="+dir)
 		}
-		path, err := rankProgram(line[0])
+		path, err := rankProgram(line[0], getenv(env, "PATH"))
 		if err == nil {
 			args := slices.Clone(line)
 			if strings.HasPrefix(line[0], staged) {
@@ -232,7 +232,13 @@ func workDir(dir string, must bool) (string, error) {
 	if dir == "" {
 		return "", nil
 	}
-	err := unix.Access(dir, unix.X_OK)
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		err = unix.Access(dir, unix.X_OK)
+	}
 	switch {
 	case err == nil:
 		return dir, nil

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -192,5 +194,26 @@ func TestAgentSendsTheTail(t *testing.T) {
 	}
 	if err := a.end(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWorkDir: a file is no directory to start in, whoever may execute it.
+func TestWorkDir(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "prog")
+	if err := os.WriteFile(file, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for _, tt := range []struct {
+		dir  string
+		must bool
+		want string
+		bad  bool
+	}{{"", true, "", false}, {home, true, home, false}, {file, false, home, false}, {"/no/such", false, home, false}, {file, true, "", true}, {"/no/such", true, "", true}} {
+		got, err := workDir(tt.dir, tt.must)
+		if got != tt.want || (err != nil) != tt.bad || tt.bad && !strings.Contains(err.Error(), tt.dir) {
+			t.Errorf("workDir(%q, %v) = %q, %v, want %q", tt.dir, tt.must, got, err, tt.want)
+		}
 	}
 }

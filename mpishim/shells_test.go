@@ -22,7 +22,7 @@ func TestLoginShells(t *testing.T) {
 			t.Skipf("no %s; try: apt install %s", shell, shell)
 		}
 		for name, tt := range map[string]struct{ command, input, want string }{
-			"checks":  {strings.Join(append([]string{"exec /bin/sh -c", Quote(checks), "sh"}, quoteAll([]string{prog, home, "/no/prog", "ls"})...), " "), "", "ok\nnoexec\nmissing\nok\nmeshrun-checked\n"},
+			"checks":  {strings.Join(append([]string{"exec /bin/sh -c", Quote(checks), "sh"}, quoteAll([]string{"", prog, home, "/no/prog", "ls"})...), " "), "", "ok\nfolder\nmissing\nok\nmeshrun-checked\n"},
 			"receive": {"exec /bin/sh -c " + Quote(receive) + " sh HASH" + shell + " " + Quote("a'b"), "text", ""},
 			"agent":   {AgentCommand(`echo "` + hydraProxy + `" 'a b' "$MESH_BIN"`), "", hydraProxy + " a b /nowhere\n"},
 			"ranks":   {ranksCommand, "", "ranks of " + home + "\n"},

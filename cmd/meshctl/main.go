@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/meshmpi/meshmpi/internal/cli"
 	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/mesh/cert"
 )
 
 type commands struct {
@@ -98,7 +100,12 @@ type tokenRevokeCmd struct {
 	ID string `arg:"" help:"The token's ID, from meshctl token list."`
 }
 
-func (c *tokenRevokeCmd) Run(d *deps) error { return d.client.RevokeToken(d.ctx, c.ID) }
+func (c *tokenRevokeCmd) Run(d *deps) error {
+	if strings.Trim(c.ID, "0123456789abcdef") != "" {
+		return cli.Usage(fmt.Errorf("%q is no token's ID, of digits and a to f; see meshctl token list", c.ID))
+	}
+	return d.done(d.client.RevokeToken(d.ctx, c.ID))
+}
 
 type nodeCmd struct {
 	Revoke nodeRevokeCmd `cmd:"" help:"Cut a node off for good: its keys are no longer trusted."`
@@ -109,10 +116,20 @@ type nodeRevokeCmd struct {
 	Name string `arg:""`
 }
 
-func (c *nodeRevokeCmd) Run(d *deps) error { return d.client.RevokeNode(d.ctx, c.Name) }
+func (c *nodeRevokeCmd) Run(d *deps) error {
+	if err := cert.ValidLabel(c.Name); err != nil {
+		return cli.Usage(err)
+	}
+	return d.done(d.client.RevokeNode(d.ctx, c.Name))
+}
 
 type nodeRemoveCmd struct {
 	Name string `arg:""`
 }
 
-func (c *nodeRemoveCmd) Run(d *deps) error { return d.client.RemoveNode(d.ctx, c.Name) }
+func (c *nodeRemoveCmd) Run(d *deps) error {
+	if err := cert.ValidLabel(c.Name); err != nil {
+		return cli.Usage(err)
+	}
+	return d.done(d.client.RemoveNode(d.ctx, c.Name))
+}

@@ -41,6 +41,16 @@ func (d *deps) show(v any, text func(*printer)) error {
 	return p.w.Flush()
 }
 
+// done tells of a change that has no more to be said of: text says nothing.
+func (d *deps) done(err error) error {
+	if err != nil {
+		return err
+	}
+	return d.show(struct {
+		Version int `json:"version"`
+	}{api.Version}, func(*printer) {})
+}
+
 type statusCmd struct{}
 
 func (c *statusCmd) Run(d *deps) error {
@@ -135,7 +145,10 @@ func (c *pathCmd) Run(d *deps) error {
 		return err
 	}
 	if d.json && c.Node != "" {
-		return d.show(r.Paths[0], nil)
+		return d.show(struct {
+			Version int `json:"version"`
+			api.Path
+		}{r.Version, r.Paths[0]}, nil)
 	}
 	return d.show(r, func(p *printer) {
 		p.row("NODE", "PATH", "RTT", "MTU", "STANDBY")

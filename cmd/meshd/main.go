@@ -64,6 +64,9 @@ func (c *initCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	for _, w := range opt.Warnings() {
+		fmt.Fprintf(os.Stderr, "meshd: warning: %s\n", w)
+	}
 	fmt.Printf("network %s (%s) founded; this is %s at site %s, %s\nstart it with: meshd run%s\n",
 		network.Name, network.CIDR4, self.Name, self.Site, self.Addr4, c.suffix())
 	return nil
@@ -84,7 +87,10 @@ type joinCmd struct {
 
 func (c *joinCmd) Run() error {
 	t, err := token.Read(c.Token, os.Stdin, os.Getenv("MESH_TOKEN"))
-	if err != nil {
+	switch {
+	case errors.Is(err, token.ErrNone):
+		return cli.Usage(err)
+	case err != nil:
 		return err
 	}
 	if c.Name == "" {

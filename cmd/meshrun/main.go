@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/meshmpi/meshmpi/internal/cli"
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/internal/rate"
 	"github.com/meshmpi/meshmpi/mpishim"
@@ -56,7 +58,7 @@ func main() {
 	}
 	var o options
 	parser := kong.Must(&o, kong.Name("meshrun"), kong.Description("Runs an MPI program across the network: meshrun -n 4 ./prog its arguments"), kong.Vars{"state": api.DefaultState})
-	if _, err := parser.Parse(singleDash(os.Args[1:])); err != nil {
+	if _, err := cli.Parse(parser, singleDash(os.Args[1:])); err != nil {
 		fmt.Fprintf(os.Stderr, "meshrun: %v; see meshrun --help\n", err)
 		os.Exit(mpishim.CodeFailed)
 	}
@@ -67,9 +69,12 @@ func main() {
 	os.Exit(code)
 }
 
-// singleDash accepts -wdir and -np, as every mpirun does.
+// singleDash accepts long flags after one dash, and -np, as every mpirun does.
 func singleDash(args []string) []string {
-	words := map[string]string{"-wdir": "--wdir", "-np": "-n", "-host": "--host", "-hosts": "--host", "-oversubscribe": "--oversubscribe", "-mpi": "--mpi", "-tag-output": "--tag-output", "-ft": "--ft", "-matb": "--matb", "-pattern": "--pattern", "-no-hints": "--no-hints", "-profile": "--profile"}
+	words := map[string]string{"-np": "-n", "-hosts": "--host"}
+	for _, name := range []string{"state", "host", "mpi", "export", "wdir", "stage", "oversubscribe", "tag-output", "ft", "matb", "pattern", "no-hints", "profile", "verbose"} {
+		words["-"+name] = "--" + name
+	}
 	out := append([]string(nil), args...)
 	for i, a := range out {
 		if !strings.HasPrefix(a, "-") && (i == 0 || !takesValue(out[i-1])) || a == "--" {
@@ -96,7 +101,7 @@ func (o *options) run(ctx context.Context) (int, error) {
 	if o.Profile != "" {
 		made, err := o.prepare()
 		if err != nil {
-			return mpishim.CodeUsage, err
+			return mpishim.CodeFailed, err
 		}
 		if made {
 			defer os.Remove(o.Profile) // if nothing has come of it; what is not empty stays
@@ -193,7 +198,10 @@ func (o *options) plan(ctx context.Context, client *api.Client) (p mpishim.Plan,
 	}
 	matb, err := o.pace()
 	if err != nil {
-		return p, nil, &mpishim.ExitError{Code: mpishim.CodeUsage, Err: err}
+		return p, nil, err
+	}
+	if err := o.exports(); err != nil {
+		return p, nil, err
 	}
 	status, err := client.Status(ctx)
 	if err != nil {
@@ -253,6 +261,21 @@ func (o *options) pace() (matb int64, err error) {
 	return matb, nil
 }
 
+// exports checks what -x names. What is not set here, ranks do not get, as with
+// Open MPI's mpirun: scripts name LD_LIBRARY_PATH whether it is set or not.
+func (o *options) exports() error {
+	for _, x := range o.Export {
+		name, _, valued := strings.Cut(x, "=")
+		if name == "" {
+			return fmt.Errorf("-x %q names no variable; write -x NAME or -x NAME=VALUE", x)
+		}
+		if _, set := os.LookupEnv(name); !set && !valued {
+			o.say("warning: -x %s: there is no such variable here, so ranks do not get it", name)
+		}
+	}
+	return nil
+}
+
 // resolve finds programs and the launcher that fits them.
 func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim.App, places []mpishim.Place) ([]mpishim.App, mpishim.Launcher, error) {
 	here := o.Stage
@@ -261,7 +284,7 @@ func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim
 	}
 	paths := make([]string, len(apps)) // "" where this node has none
 	for i, a := range apps {
-		path, err := mpishim.Resolve(a.Prog)
+		path, err := mpishim.Resolve(a.Prog, cmp.Or(mpishim.PathOf(o.Export, os.Environ()), os.Getenv("PATH")))
 		switch {
 		case err != nil && here:
 			return nil, mpishim.Launcher{}, err
@@ -288,14 +311,16 @@ func (o *options) resolve(ctx context.Context, kind mpishim.Kind, apps []mpishim
 	if kind == "" {
 		o.say("cannot tell the MPI of %s; using %s (%s), --mpi chooses another", apps[0].Prog, l.Path, l.Kind)
 	} else if o.Verbose {
-		o.say("%s is for %s: %s; using %s", apps[0].Prog, kind, why, l.Path)
+		o.say("the job is for %s (%s); using %s", kind, why, l.Path)
 	}
 	return apps, l, nil
 }
 
-// detect tells the MPI of the first program, and refuses others that are known to
-// be for another one: the ranks of a job could not talk to each other.
+// detect tells the MPI of the programs by the first that shows it, and refuses
+// others that are for another one: the ranks of a job could not talk to each other.
+// why is for a line: which program shows it, and how.
 func detect(apps []mpishim.App, paths []string) (kind mpishim.Kind, why string, err error) {
+	first := ""
 	for i, path := range paths {
 		if path == "" || slices.Contains(paths[:i], path) {
 			continue
@@ -304,10 +329,11 @@ func detect(apps []mpishim.App, paths []string) (kind mpishim.Kind, why string, 
 		switch {
 		case err != nil:
 			return "", "", err
-		case i == 0:
-			kind, why = k, reason
-		case kind != "" && k != "" && k != kind:
-			return "", "", fmt.Errorf("%s is for %s and %s for %s: ranks of one job need one MPI; start two jobs, or say --mpi if you know better", apps[0].Prog, kind, apps[i].Prog, k)
+		case k == "" || k == kind:
+		case kind == "":
+			kind, why, first = k, apps[i].Prog+": "+reason, apps[i].Prog
+		default:
+			return "", "", fmt.Errorf("%s is for %s and %s for %s: ranks of one job need one MPI; start two jobs, or say --mpi if you know better", first, kind, apps[i].Prog, k)
 		}
 	}
 	return kind, why, nil
@@ -354,8 +380,9 @@ func hosts(s api.Status) (hosts []mpishim.Host) {
 		if err != nil || n.Revoked {
 			continue
 		}
+		addr6, _ := netip.ParseAddr(n.Addr6) // an invalid one names nobody
 		hosts = append(hosts, mpishim.Host{
-			Name: n.Name, Site: n.Site, Addr: addr, Cores: n.Cores,
+			Name: n.Name, Site: n.Site, Domain: s.Domain, Addr: addr, Addr6: addr6, Cores: n.Cores,
 			Up: n.Up || n.Self, Self: n.Self, Spare: n.Hub || n.Relay,
 		})
 	}

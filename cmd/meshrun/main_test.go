@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,11 +65,54 @@ func TestSingleDash(t *testing.T) {
 		"-np 2 -wdir /x prog -wdir": "-n 2 --wdir /x prog -wdir",
 		"-x -wdir -n 1 -- -np":      "-x --wdir -n 1 -- -np",
 		"-v prog":                   "-v prog",
+		"-stage -state d -n 1 p":    "--stage --state d -n 1 p",
+		"-export A=1 -verbose p -x": "--export A=1 --verbose p -x",
 		"-profile d -np 1 p -np":    "--profile d -n 1 p -np",
 	} {
 		if got := strings.Join(singleDash(strings.Fields(in)), " "); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
+	}
+}
+
+// TestExports: a name that is not set here is told of and passed over, as by Open
+// MPI's mpirun; no name is an error.
+func TestExports(t *testing.T) {
+	t.Setenv("EMPTY", "")
+	for _, ok := range []string{"EMPTY", "NOT_SET_ANYWHERE", "A=", "A=b=c"} {
+		if err := (&options{Export: []string{ok}}).exports(); err != nil {
+			t.Errorf("-x %s: %v", ok, err)
+		}
+	}
+	for _, bad := range []string{"", "=v"} {
+		if err := (&options{Export: []string{"A=1", bad}}).exports(); err == nil || !strings.Contains(err.Error(), "names no variable") {
+			t.Errorf("-x %q: %v", bad, err)
+		}
+	}
+}
+
+// TestDetect: the first program that shows its MPI decides, wherever it stands.
+func TestDetect(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	goProg := filepath.Join(t.TempDir(), "prog")
+	if out, err := osexec.Command("go", "build", "-o", goProg, "../../mpi/examples/hello").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, paths := range [][]string{{goProg}, {"", goProg}, {script, goProg}, {script, "", goProg, goProg}} {
+		apps := make([]mpishim.App, len(paths))
+		for i := range apps {
+			apps[i].Prog = "prog" + strconv.Itoa(i)
+		}
+		kind, why, err := detect(apps, paths)
+		if want := apps[slices.Index(paths, goProg)].Prog; err != nil || kind != mpishim.Go || !strings.HasPrefix(why, want+": ") {
+			t.Errorf("%q: %s, %s, %v", paths, kind, why, err)
+		}
+	}
+	if kind, _, err := detect([]mpishim.App{{Prog: "script"}}, []string{script}); kind != "" || err != nil {
+		t.Errorf("a script is for %q, %v", kind, err)
 	}
 }
 
@@ -99,7 +143,7 @@ func TestPace(t *testing.T) {
 			continue
 		}
 		tt.o.N, tt.o.Program = 1, []string{"prog"}
-		if code, err := tt.o.run(t.Context()); code != mpishim.CodeUsage || err == nil {
+		if code, err := tt.o.run(t.Context()); code != mpishim.CodeFailed || err == nil {
 			t.Errorf("%+v: code %d, %v", tt.o, code, err)
 		}
 	}

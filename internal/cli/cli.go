@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"unicode"
 
@@ -37,11 +38,35 @@ func Run(name, description string, c any, vars kong.Vars, bindings ...any) {
 	if err != nil {
 		panic(err) // the structs are wrong: a programmer's error
 	}
-	ctx, err := parser.Parse(os.Args[1:])
+	ctx, err := Parse(parser, os.Args[1:])
 	if err != nil {
 		Exit(name, Usage(fmt.Errorf("%w; see %s --help", err, name)))
 	}
 	Exit(name, ctx.Run())
+}
+
+// Parse parses a command line. It refuses a flag or an argument that is given
+// and empty: somebody's variable is not set, and what is left out means
+// something else, such as all nodes.
+func Parse(parser *kong.Kong, args []string) (*kong.Context, error) {
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range ctx.Path {
+		value := part.Positional
+		if part.Flag != nil {
+			value = part.Flag.Value
+		}
+		if value == nil || value.Target.Kind() != reflect.String || strings.TrimSpace(value.Target.String()) != "" {
+			continue
+		}
+		if part.Flag != nil {
+			return nil, fmt.Errorf("--%s is given, but empty; is a variable not set? Leave the flag out if nothing is meant", value.Name)
+		}
+		return nil, fmt.Errorf("<%s> is given, but empty; is a variable not set?", value.Name)
+	}
+	return ctx, nil
 }
 
 // Exit ends the program: quietly on success, with one line on an error.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
 )
 
 func TestVerdict(t *testing.T) {
@@ -23,6 +26,39 @@ func TestVerdict(t *testing.T) {
 	} {
 		if line, code := verdict("x", tc.err); line != tc.line || code != tc.code {
 			t.Errorf("verdict(%v) = %q, %d; want %q, %d", tc.err, line, code, tc.line, tc.code)
+		}
+	}
+}
+
+// TestParseEmpty: what is given, and empty, is told of: it is no default.
+func TestParseEmpty(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"do", "x"}, ""},
+		{[]string{"do", "--on", "a", "x", ""}, ""}, // the rest is for others
+		{[]string{"--state", "", "do", "x"}, "--state is given, but empty"},
+		{[]string{"--state=", "do", "x"}, "--state is given, but empty"},
+		{[]string{"do", "--on", " ", "x"}, "--on is given, but empty"},
+		{[]string{"do", ""}, "<what> is given, but empty"},
+		{[]string{"do"}, "expected"},
+	} {
+		var c struct {
+			State string
+			Do    struct {
+				On   string
+				What string   `arg:""`
+				Rest []string `arg:"" optional:""`
+			} `cmd:""`
+		}
+		parser, err := kong.New(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Parse(parser, tt.args)
+		if (err != nil) != (tt.says != "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.says)
 		}
 	}
 }

@@ -45,6 +45,9 @@ func Init(opt InitOptions) (peer.Node, peer.Network, error) {
 	if err != nil {
 		return fail(err)
 	}
+	if a := opt.advertised(); network.CIDR4.Contains(a) || network.CIDR6.Contains(a) {
+		return fail(fmt.Errorf("--advertise %s is one of the network's own virtual addresses (%s), which nobody has before joining; name one that this host has already", opt.Advertise, network.CIDR4))
+	}
 	keys, err := cert.NewKeys()
 	if err != nil {
 		return fail(err)
@@ -110,8 +113,14 @@ func (opt *InitOptions) Check() error {
 	if err := cert.ValidDomain(opt.Domain); err != nil {
 		return fmt.Errorf("--domain: %w", err)
 	}
+	if err := ownDomain(opt.Domain); err != nil {
+		return fmt.Errorf("--domain %s: %w; leave it out for %s.internal, or name one beneath a domain of yours", opt.Domain, err, opt.Network)
+	}
 	if err := token.ValidHub(opt.Advertise); err != nil {
 		return fmt.Errorf("--advertise: %w, where other nodes reach this one", err)
+	}
+	if a := opt.advertised(); a.IsLinkLocalUnicast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return fmt.Errorf("--advertise %s: no other network reaches that address; name one that other nodes can dial", opt.Advertise)
 	}
 	if opt.CIDR == "" {
 		return nil
@@ -122,6 +131,46 @@ func (opt *InitOptions) Check() error {
 	}
 	if !p.Addr().Is4() || p.Bits() > 28 || p.Bits() < 8 || p.Masked() != p {
 		return fmt.Errorf("--cidr %s must be an IPv4 network between /8 and /28, without host bits, such as 100.80.0.0/16", p)
+	}
+	return nil
+}
+
+// Warnings tells in a line each what is allowed and yet seldom meant.
+func (opt *InitOptions) Warnings() (lines []string) {
+	host, _, _ := net.SplitHostPort(opt.Advertise)
+	if opt.advertised().IsLoopback() || strings.EqualFold(host, "localhost") {
+		lines = append(lines, fmt.Sprintf("--advertise %s is known to this host alone: no other can join", opt.Advertise))
+	}
+	p, err := netip.ParsePrefix(opt.CIDR)
+	private := func(within string) bool {
+		r := netip.MustParsePrefix(within)
+		return r.Contains(p.Addr()) && r.Bits() <= p.Bits()
+	}
+	if err == nil && !slices.ContainsFunc([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"}, private) { // RFC 1918, RFC 6598
+		lines = append(lines, fmt.Sprintf("--cidr %s is not private: its nodes will not reach what the Internet has at these addresses", p))
+	}
+	return lines
+}
+
+// advertised is the address others reach us at; none where it is a name.
+func (opt *InitOptions) advertised() netip.Addr {
+	host, _, _ := net.SplitHostPort(opt.Advertise)
+	a, _ := netip.ParseAddr(host)
+	return a.Unmap()
+}
+
+// ownDomain reports why a domain cannot be a network's: nodes answer for all of it,
+// so that nobody else's names in it are found.
+func ownDomain(domain string) error {
+	labels := strings.Split(domain, ".")
+	last := labels[len(labels)-1]
+	switch {
+	case strings.Trim(last, "0123456789") == "":
+		return errors.New("it reads like an address")
+	case slices.Contains([]string{"arpa", "invalid", "local", "localhost", "onion"}, last): // RFC 6761, 6762, 7686
+		return fmt.Errorf("names in %s are not for DNS servers to give away", last)
+	case len(labels) == 1:
+		return errors.New("it is a whole top-level domain, whose other names the nodes would no longer find")
 	}
 	return nil
 }

@@ -54,6 +54,15 @@ func TestInitCheck(t *testing.T) {
 		"--site":                  func(o *InitOptions) { o.Site = "-" },
 		"--network":               func(o *InitOptions) { o.Network = strings.Repeat("n", 64) },
 		"--domain":                func(o *InitOptions) { o.Domain = "a..b" },
+		"--domain arpa":           func(o *InitOptions) { o.Domain = "arpa" },
+		"--domain 100.in-addr":    func(o *InitOptions) { o.Domain = "100.in-addr.arpa" },
+		"names in localhost":      func(o *InitOptions) { o.Domain = "mesh.localhost" },
+		"names in local":          func(o *InitOptions) { o.Domain = "mesh.local" },
+		"top-level domain":        func(o *InitOptions) { o.Domain = "COM" },
+		"like an address":         func(o *InitOptions) { o.Domain = "1.2.3.4" },
+		"--advertise 255.255":     func(o *InitOptions) { o.Advertise = "255.255.255.255:51820" },
+		"--advertise 169.254":     func(o *InitOptions) { o.Advertise = "169.254.7.7:51820" },
+		"--advertise [fe80::1]":   func(o *InitOptions) { o.Advertise = "[fe80::1]:51820" },
 		"HOST:PORT":               func(o *InitOptions) { o.Advertise = "hub.example.org" },
 		"--advertise":             func(o *InitOptions) { o.Advertise = "hub.example.org:0" },
 		"is not an IPv4 prefix":   func(o *InitOptions) { o.CIDR = "100.80" },
@@ -66,6 +75,27 @@ func TestInitCheck(t *testing.T) {
 		o := good
 		change(&o)
 		wantLine(t, o.Check(), what)
+	}
+}
+
+func TestInitWarnings(t *testing.T) {
+	for _, tt := range []struct{ advertise, cidr, want string }{
+		{"hub.example.org:1", "", ""},
+		{"203.0.113.1:1", "10.7.0.0/16", ""},
+		{"[2001:db8::1]:1", "100.64.0.0/10", ""},
+		{"127.0.0.1:1", "192.168.7.0/24", "--advertise 127.0.0.1:1 is known to this host alone"},
+		{"[::1]:1", "", "--advertise [::1]:1 is known to this host alone"},
+		{"localhost:1", "", "--advertise localhost:1 is known to this host alone"},
+		{"hub:1", "8.8.8.0/24", "--cidr 8.8.8.0/24 is not private"},
+		{"hub:1", "172.0.0.0/8", "--cidr 172.0.0.0/8 is not private"},
+	} {
+		o := InitOptions{Name: "a1", Site: "alpha", Advertise: tt.advertise, CIDR: tt.cidr}
+		if err := o.Check(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(o.Warnings(), "\n"); tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) || strings.Contains(got, "\n") {
+			t.Errorf("--advertise %s --cidr %s: %q, want %q", tt.advertise, tt.cidr, got, tt.want)
+		}
 	}
 }
 

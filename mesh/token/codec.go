@@ -145,6 +145,9 @@ func checksum(b []byte) []byte {
 	return h.Sum(nil)[:checksumLen]
 }
 
+// ErrNone says that Read was given no token.
+var ErrNone = errors.New("token: no token given; pass TOKEN, - for standard input or @FILE, or set $MESH_TOKEN")
+
 // Read gets the token that a user named: arg is the token, "-" for standard
 // input, "@FILE" for a file, or "" for the value env of $MESH_TOKEN.
 func Read(arg string, stdin io.Reader, env string) (Token, error) {
@@ -167,7 +170,7 @@ func Read(arg string, stdin io.Reader, env string) (Token, error) {
 		}
 		return t, nil
 	}
-	return Token{}, errors.New("token: no token given; pass TOKEN, - for standard input or @FILE, or set $MESH_TOKEN")
+	return Token{}, ErrNone
 }
 
 func readFrom(r io.Reader, name string) (Token, error) {

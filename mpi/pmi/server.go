@@ -149,6 +149,9 @@ func (s *Server) Connected() int {
 // helloTime is how long a connection may take to say which rank it is.
 const helloTime = time.Minute
 
+// acceptAgain is how long Serve waits when it can take no connection.
+const acceptAgain = 50 * time.Millisecond
+
 // Serve accepts ranks that find the server by PMI_PORT and say who they are,
 // until ctx ends; then it closes ln and every connection and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
@@ -164,11 +167,18 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			if ctx.Err() != nil {
 				return nil
 			}
+			if errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("pmi: accept: %w", err)
+			}
 			if ne := net.Error(nil); errors.As(err, &ne) && ne.Timeout() { // a listener with deadlines
 				continue
 			}
-			ln.Close()
-			return fmt.Errorf("pmi: accept: %w", err)
+			s.log.Warn("accept", "err", err)
+			select { // of files, mostly: some will be closed
+			case <-time.After(acceptAgain):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		all.Go(func() {
 			if err := s.ServeConn(ctx, conn, -1); err != nil {
