@@ -62,9 +62,9 @@ func Parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 			continue
 		}
 		if part.Flag != nil {
-			return nil, fmt.Errorf("--%s is given, but empty; is a variable not set? Leave the flag out if nothing is meant", value.Name)
+			return nil, fmt.Errorf("--%s is empty, as from a variable that is not set; leave the flag out if nothing is meant", value.Name)
 		}
-		return nil, fmt.Errorf("<%s> is given, but empty; is a variable not set?", value.Name)
+		return nil, fmt.Errorf("<%s> is empty, as from a variable that is not set", value.Name)
 	}
 	return ctx, nil
 }

@@ -38,10 +38,10 @@ func TestParseEmpty(t *testing.T) {
 	}{
 		{[]string{"do", "x"}, ""},
 		{[]string{"do", "--on", "a", "x", ""}, ""}, // the rest is for others
-		{[]string{"--state", "", "do", "x"}, "--state is given, but empty"},
-		{[]string{"--state=", "do", "x"}, "--state is given, but empty"},
-		{[]string{"do", "--on", " ", "x"}, "--on is given, but empty"},
-		{[]string{"do", ""}, "<what> is given, but empty"},
+		{[]string{"--state", "", "do", "x"}, "--state is empty"},
+		{[]string{"--state=", "do", "x"}, "--state is empty"},
+		{[]string{"do", "--on", " ", "x"}, "--on is empty"},
+		{[]string{"do", ""}, "<what> is empty"},
 		{[]string{"do"}, "expected"},
 	} {
 		var c struct {
