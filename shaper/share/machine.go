@@ -259,6 +259,9 @@ func (m *Machine) period() time.Duration {
 	return min(max(Period, time.Duration(m.members)*perNode), maxPeriod)
 }
 
+// pause returns the time between notices to who is hungry too.
+func (m *Machine) pause() time.Duration { return max(m.period(), min(4*m.period(), maxPeriod)) }
+
 // lease returns how long grants of this node last.
 func (m *Machine) lease() time.Duration { return m.period() * (Lease / Period) }
 

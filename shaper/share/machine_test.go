@@ -97,6 +97,40 @@ func TestNewSender(t *testing.T) {
 	}
 }
 
+// TestAllHungry: where nobody has anything to lend, nodes say little; and if the notice
+// by which one would end that is lost, the others have its share as soon as they say the
+// next.
+func TestAllHungry(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	for i := range 4 {
+		s.want(i, "b", b)
+	}
+	s.run(200 * ms)
+	before := s.sent
+	s.run(s.now + time.Second)
+	if n := s.sent - before; n < 4*3*10 || n > 4*3*14 {
+		t.Errorf("%d notices in a second, want one to each other every 80 ms", n)
+	}
+	s.loss = 1
+	s.want(3, "b", 0)
+	s.run(s.now + 5*ms)
+	s.loss = 0
+	s.run(s.now + 85*ms)
+	for i := range 3 {
+		if got := s.nodes[i].Rate("b"); got < b*31/100 {
+			t.Errorf("node %d has %d of what is left, want %d", i, got, b/3)
+		}
+	}
+	s.up[3] = false
+	s.run(s.now + Lease + 5*ms)
+	for i := range 3 {
+		if got := s.nodes[i].Rate("b"); got != b/4 {
+			t.Errorf("node %d has %d of the dead one's share", i, got-b/4)
+		}
+	}
+}
+
 // TestIdleShareIsUsed: what a node leaves, others have within 20 ms.
 func TestIdleShareIsUsed(t *testing.T) {
 	const b = 100 * mbit

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,7 @@ func (m *Machine) Step(now time.Duration) (out []Message, wake time.Duration) {
 	m.update()
 	loud := m.beatDue()
 	for _, t := range m.mates {
-		own := loud || t.retry > 0 && m.now >= t.retry || t.urgent && m.mayNow(t)
+		own := loud && (!m.rests(t) || m.now >= t.sent+m.pause()-m.period()/2) || t.retry > 0 && m.now >= t.retry || t.urgent && m.mayNow(t)
 		if !own && !t.owes {
 			continue
 		}
@@ -30,7 +31,11 @@ func (m *Machine) beatDue() bool {
 	}
 	for _, p := range m.pools {
 		if p.hungry {
-			every = m.period()
+			every = m.pause()
+			if slices.ContainsFunc(m.mates, func(t *mate) bool { return !m.rests(t) }) {
+				every = m.period()
+			}
+			break
 		}
 	}
 	switch {
@@ -41,6 +46,22 @@ func (m *Machine) beatDue() bool {
 		return true
 	}
 	return false
+}
+
+// rests reports whether a mate need not be told so often that this node is hungry: it
+// is hungry too, and there is nothing that either could lend the other.
+func (m *Machine) rests(t *mate) bool {
+	if m.down.telling || !t.any {
+		return false
+	}
+	both := false
+	for p, d := range t.sides {
+		if d.ask > 0 || d.lease > 0 || d.hold > 0 {
+			return false
+		}
+		both = both || p.hungry && d.hungry
+	}
+	return both
 }
 
 // mayNow reports whether an urgent notice may leave now: at once where a grant
@@ -126,7 +147,11 @@ func (m *Machine) wrong(t *mate) bool {
 // that the notice is not just an answer.
 func (m *Machine) build(t *mate, own bool) []byte {
 	m.seq = max(m.seq+1, m.start+uint64(m.now/time.Microsecond))
-	n := notice{kind: kindSite, members: m.count, lease: uint16(m.lease() / (100 * time.Microsecond)), seq: m.seq, echo: t.seq}
+	lease := m.lease()
+	if m.rests(t) { // no grant is in it
+		lease = m.pause() * (Lease / Period)
+	}
+	n := notice{kind: kindSite, members: m.count, lease: uint16(lease / (100 * time.Microsecond)), seq: m.seq, echo: t.seq}
 	for _, p := range m.pools {
 		d := t.sides[p]
 		e := p.says(d)
