@@ -229,7 +229,27 @@ func TestMakeRecords(t *testing.T) {
 	if err := os.Chtimes(old, day, day); err != nil {
 		t.Fatal(err)
 	}
+	long := makeRecords(root, "1ong", "n1") // whose ranks still run
+	if err := os.Chtimes(long, day, day); err != nil {
+		t.Fatal(err)
+	}
+	ended := makeRecords(root, "2ong", "n1") // and are just being fetched
+	if err := os.WriteFile(filepath.Join(ended, record.FileName(0)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(ended, day, day); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{old, ended} { // their processes have ended
+		f, _ := heldRecords.LoadAndDelete(dir)
+		f.(*os.File).Close()
+	}
 	dir := makeRecords(root, "ab", "n1")
+	for _, kept := range []string{long, ended} {
+		if _, err := os.Stat(kept); err != nil {
+			t.Error(err)
+		}
+	}
 	if dir == "" || makeRecords(root, "ab", "n1") != dir || makeRecords(root, "ab", "n2") == dir {
 		t.Errorf("folders: %q", dir)
 	}

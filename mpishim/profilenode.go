@@ -12,8 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/meshmpi/meshmpi/mpishim/profile/record"
 )
@@ -79,20 +82,62 @@ func makeRecords(root, job, node string) string {
 	if err != nil && !errors.Is(err, fs.ErrExist) || !ours(dir) {
 		return ""
 	}
+	holdRecords(dir)
 	if err == nil { // the first rank of the node
 		dropForgotten(root, time.Now())
 	}
 	return dir
 }
 
+// heldRecords are folders of jobs whose ranks this process runs. It keeps each locked
+// until it ends, so that others know that its ranks may still record: that changes the
+// time of no file.
+var heldRecords sync.Map // of *os.File, by path
+
+func holdRecords(dir string) {
+	if _, held := heldRecords.Load(dir); held {
+		return
+	}
+	if f, err := openFolder(dir); err == nil && unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		heldRecords.Store(dir, f)
+	}
+}
+
+func openFolder(dir string) (*os.File, error) {
+	return os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
 // dropForgotten removes this user's folders that nobody fetched.
 func dropForgotten(root string, now time.Time) {
 	old, _ := filepath.Glob(filepath.Join(root, profilePrefix+"*"))
 	for _, dir := range old {
-		if info, err := os.Lstat(dir); err == nil && now.Sub(info.ModTime()) > forgotten && ours(dir) {
-			_ = os.RemoveAll(dir) // or it stays for another time
+		if now.Sub(lastChange(dir)) > forgotten && ours(dir) {
+			dropFolder(dir)
 		}
 	}
+}
+
+// dropFolder removes a folder for records in which no rank that lives records.
+func dropFolder(dir string) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = os.RemoveAll(dir) // or it stays for another time
+	}
+}
+
+// lastChange is when a folder or one of its files was last changed, as far as that shows.
+func lastChange(dir string) (at time.Time) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, path := range append(files, dir) {
+		if info, err := os.Lstat(path); err == nil && info.ModTime().After(at) {
+			at = info.ModTime()
+		}
+	}
+	return at
 }
 
 // recordsVariable is what the ranks of a node get for a profile, given the variables

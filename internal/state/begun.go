@@ -89,10 +89,16 @@ func (d *Draft) Suspend() {
 }
 
 // adopt takes over a draft of a dead process that Begin has put keys into, and
-// removes those that have none. It returns nil where there is none to adopt.
+// removes those that have none. It returns nil where there is none to adopt. One that
+// another user may have put there is left alone: he knows its keys.
 func adopt(path string) *os.File {
-	held, err := os.Open(path)
+	held, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if unix.Fstat(int(held.Fd()), &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		held.Close()
 		return nil
 	}
 	if unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !isAt(held, path) {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -125,5 +126,53 @@ func TestBeginOnFullDisk(t *testing.T) {
 	d.Abort()
 	if got := listing(t, dir); len(got) != 0 {
 		t.Errorf("left is %q", got)
+	}
+}
+
+// TestForeignDraft: a draft that another user may have put there is not taken up, in a
+// directory like /tmp, for he knows its keys.
+func TestForeignDraft(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("giving files away needs root")
+	}
+	for what, spoil := range map[string]func(path string) error{
+		"another's":      func(path string) error { return os.Chown(path, 65534, 65534) },
+		"open to others": func(path string) error { return os.Chmod(path, 0o733) },
+		"a link to another's": func(path string) error {
+			other := filepath.Join(t.TempDir(), "other")
+			return errors.Join(os.Rename(path, other), os.Symlink(other, path))
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "node")
+		theirs := must(Create(path))
+		known, _, err := theirs.Begin(peer.Fingerprint{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs.Suspend()
+		if err := spoil(theirs.path); err != nil {
+			t.Fatal(err)
+		}
+		if k, again := begin(t, path, 1, (*Draft).Abort); again || k.ID() == known.ID() {
+			t.Errorf("%s: taken up", what)
+		}
+	}
+}
+
+// TestAbortLeavesNoParents: the parents that Create made go too, unless they are in use.
+func TestAbortLeavesNoParents(t *testing.T) {
+	top := t.TempDir()
+	path := filepath.Join(top, "a", "b", "node")
+	must(Create(path)).Abort()
+	if got := listing(t, top); len(got) != 0 {
+		t.Errorf("left is %q", got)
+	}
+	d := must(Create(path))
+	if err := os.WriteFile(filepath.Join(top, "a", "mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.Abort()
+	if _, err := os.Stat(filepath.Join(top, "a", "mine")); err != nil {
+		t.Error(err)
 	}
 }

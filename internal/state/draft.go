@@ -32,6 +32,7 @@ type Draft struct {
 	files
 	target string
 	held   *os.File // the draft directory, locked: its process lives
+	made   []string // parents of the target that were missing, the inmost first
 }
 
 // Create begins a node at path, which must not exist or be an empty directory;
@@ -50,10 +51,11 @@ func Create(path string) (*Draft, error) {
 	}
 	parent, name := filepath.Split(target)
 	parent = filepath.Clean(parent)
+	d := &Draft{target: target, made: missing(parent)}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
+		d.unmake()
 		return nil, fmt.Errorf("state: create %s: %w", target, hint(err))
 	}
-	d := &Draft{target: target}
 	d.path, d.held, err = makeDraft(parent, "."+name+draftMark)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		if _, missing := os.Stat(target); missing == nil {
@@ -61,9 +63,27 @@ func Create(path string) (*Draft, error) {
 		}
 	}
 	if err != nil {
+		d.unmake()
 		return nil, fmt.Errorf("state: create %s: %w", target, hint(err))
 	}
 	return d, nil
+}
+
+// missing returns the directories on the way to dir, itself included, that are not there.
+func missing(dir string) (list []string) {
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return list
+		}
+		list = append(list, dir)
+	}
+}
+
+// unmake removes what Create has made for the draft to stand in, unless others use it.
+func (d *Draft) unmake() {
+	for _, dir := range d.made {
+		os.Remove(dir)
+	}
 }
 
 // resolve follows symbolic links, since a rename would replace the link.
@@ -160,6 +180,7 @@ func (d *Draft) Abort() {
 		return
 	}
 	os.RemoveAll(d.path)
+	d.unmake()
 	d.held.Close()
 	d.held = nil
 }

@@ -40,9 +40,23 @@ func Corrupt(err error) bool {
 	return errors.As(err, &c)
 }
 
-// damaged is a corrupt file that only a backup or a new admission can replace.
+// damaged is a corrupt file that only a backup or a new admission can replace; a hub's
+// only a backup, since the others beside it may be all there is of the network.
 func (f files) damaged(name string, err error) error {
-	return &corrupt{f.Path(name), oneLine(err), "restore it from a backup, or remove " + f.path + " and join again with a new token"}
+	remedy := "restore it from a backup, or remove " + f.path + " and join again with a new token"
+	if filepath.Dir(name) == hubDir {
+		remedy = "restore it from a backup of this hub, and remove nothing: the network's keys lie beside it"
+	}
+	return &corrupt{f.Path(name), oneLine(err), remedy}
+}
+
+// blamed is the file that an error is about of the two that hold a certificate and
+// its key.
+func blamed(err error, crt, key string) string {
+	if errors.Is(err, cert.ErrKey) {
+		return key
+	}
+	return crt
 }
 
 // oneLine keeps an error fit for a line.
@@ -89,7 +103,7 @@ func (f files) LoadRoot() (*cert.Root, error) {
 	}
 	r, err := cert.ParseRoot(crt, key)
 	if err != nil {
-		return nil, f.damaged(rootCert, err)
+		return nil, f.damaged(blamed(err, rootCert, rootKey), err)
 	}
 	return r, nil
 }
@@ -116,7 +130,7 @@ func (f files) LoadIssuer() (*cert.Issuer, error) {
 	if err != nil {
 		return nil, f.judge(issuerCert, err)
 	}
-	wrong := errors.New("its key is missing")
+	file, wrong := issuerKey, errors.New("it is missing")
 	for _, name := range []string{issuerKey, issuerNewKey} {
 		key, err := f.read(name, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -129,9 +143,9 @@ func (f files) LoadIssuer() (*cert.Issuer, error) {
 		if err == nil {
 			return i, nil
 		}
-		wrong = err
+		file, wrong = blamed(err, issuerCert, name), err
 	}
-	return nil, f.damaged(issuerCert, wrong)
+	return nil, f.damaged(file, wrong)
 }
 
 // SaveIssuer writes what lets a hub admit nodes. The new key lies beside the old

@@ -75,7 +75,8 @@ func (i *Issuer) MarshalPEM() (crt, key []byte, err error) {
 }
 
 // ParseIssuer reads what MarshalPEM wrote and checks that the key is the
-// certificate's and that the root signed it. It does not look at the clock.
+// certificate's, else the error is ErrKey, and that the root signed it. It does not look
+// at the clock.
 func ParseIssuer(crt, key []byte) (*Issuer, error) {
 	blocks, err := parseBlocks(crt, pemCertificate, 2)
 	if err != nil {
@@ -89,10 +90,10 @@ func ParseIssuer(crt, key []byte) (*Issuer, error) {
 		return nil, err
 	}
 	if i.Key, err = parseKey(key); err != nil {
-		return nil, fmt.Errorf("cert: read issuer key: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	if !bytes.Equal(publicOf(i.Key), i.Cert.PublicKey.(ed25519.PublicKey)) {
-		return nil, errors.New("cert: read issuer key: it is another certificate's key")
+		return nil, fmt.Errorf("%w: it is another certificate's key", ErrKey)
 	}
 	return i, nil
 }

@@ -133,6 +133,9 @@ func marshalKey(k ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemPrivate, Bytes: der}), nil
 }
 
+// ErrKey says that what is wrong with a certificate and its key is the key.
+var ErrKey = errors.New("cert: read key")
+
 // parseKey reads what marshalKey wrote.
 func parseKey(b []byte) (ed25519.PrivateKey, error) {
 	blocks, err := parseBlocks(b, pemPrivate, 1)

@@ -136,10 +136,10 @@ func ParseRoot(crt, key []byte) (*Root, error) {
 		return r, nil
 	}
 	if r.Key, err = parseKey(key); err != nil {
-		return nil, fmt.Errorf("cert: read root key: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	if !bytes.Equal(publicOf(r.Key), c.PublicKey.(ed25519.PublicKey)) {
-		return nil, errors.New("cert: read root key: it is another certificate's key")
+		return nil, fmt.Errorf("%w: it is another certificate's key", ErrKey)
 	}
 	return r, nil
 }

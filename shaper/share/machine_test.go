@@ -131,6 +131,25 @@ func TestAllHungry(t *testing.T) {
 	}
 }
 
+// TestMoreThanFits: what finds no room in a notice is no reason for more of them.
+func TestMoreThanFits(t *testing.T) {
+	const b = 100 * mbit
+	caps := map[Site]int64{}
+	for i := range maxEntries + 2 {
+		caps[fmt.Sprint("s", i)] = b
+	}
+	s := newSite(t, 4, 1, caps)
+	for to := range caps {
+		s.want(0, to, b)
+	}
+	s.run(200 * ms)
+	before := s.sent
+	s.run(s.now + time.Second)
+	if n := s.sent - before; n > 2*3*50+30 {
+		t.Errorf("%d notices in a second, want one to each other every 20 ms, and their answers", n)
+	}
+}
+
 // TestIdleShareIsUsed: what a node leaves, others have within 20 ms.
 func TestIdleShareIsUsed(t *testing.T) {
 	const b = 100 * mbit
