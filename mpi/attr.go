@@ -180,7 +180,7 @@ func (a *attrs) clear(op string) error {
 
 // SetAttr sets an attribute of a communicator.
 func SetAttr[V any](c *Comm, k Key[V], v V) error {
-	if err := c.usable("SetAttr"); err != nil {
+	if err := c.exists("SetAttr"); err != nil {
 		return err
 	}
 	return c.attrs.set("SetAttr", k.keyState, v)
@@ -205,7 +205,7 @@ func GetAttr[V any](c *Comm, k Key[V]) (v V, ok bool) {
 
 // DeleteAttr deletes an attribute, running the key's Delete.
 func DeleteAttr[V any](c *Comm, k Key[V]) error {
-	if err := c.usable("DeleteAttr"); err != nil {
+	if err := c.exists("DeleteAttr"); err != nil {
 		return err
 	}
 	if k.keyState == nil {

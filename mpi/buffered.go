@@ -20,6 +20,9 @@ type buffer struct {
 
 // AttachBuffer gives Bsend size bytes to keep messages in until they are sent.
 func (w *World) AttachBuffer(size int) error {
+	if err := w.open("AttachBuffer"); err != nil {
+		return err
+	}
 	if size <= 0 {
 		return fail("AttachBuffer", ErrBuffer, "a buffer of %d bytes", size)
 	}

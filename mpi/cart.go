@@ -140,7 +140,7 @@ func (c *Comm) gridSize(op string, dims []int) (int, error) {
 }
 
 func (c *Comm) needCart(op string) error {
-	if err := c.usable(op); err != nil {
+	if err := c.exists(op); err != nil {
 		return err
 	}
 	if c.cart == nil {
@@ -218,7 +218,12 @@ func (c *Comm) CartShift(dimension, displacement int) (source, dest int, err err
 	if err != nil {
 		return 0, 0, err
 	}
-	at := coords[dimension]
+	at, d := coords[dimension], c.cart.dims[dimension]
+	if c.cart.periods[dimension] {
+		displacement %= d
+	} else {
+		displacement = max(-d, min(displacement, d)) // beyond an edge in any case
+	}
 	coords[dimension] = at - displacement
 	source = c.cart.rank(coords)
 	coords[dimension] = at + displacement
@@ -232,6 +237,9 @@ func (c *Comm) CartSub(keep []bool) (*Comm, error) {
 	}
 	if len(keep) != len(c.cart.dims) {
 		return nil, fail("CartSub", ErrArg, "%d flags for %d dimensions", len(keep), len(c.cart.dims))
+	}
+	if err := c.usable("CartSub"); err != nil {
+		return nil, err
 	}
 	coords, err := c.CartCoords(c.rank)
 	if err != nil {

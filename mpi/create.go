@@ -3,6 +3,7 @@ package mpi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -56,6 +57,11 @@ func (x *contexts) reserve(at int) int {
 	return at
 }
 
+// maxComms bounds how many communicators there are at a time.
+const maxComms = int(engine.MaxContexts / contextsPerComm)
+
+var errFull = errors.New("there are as many communicators as there can be; free some")
+
 func (x *contexts) release(n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,6 +103,10 @@ func (o *circle) newContext() (engine.Context, commID, error) {
 			return 0, 0, err
 		}
 		if most[0] == -most[1] {
+			if n >= maxComms { // so say all
+				o.w.contexts.release(n)
+				return 0, 0, errFull
+			}
 			return engine.Context(n) * contextsPerComm, commID(most[2]), nil
 		}
 		o.w.contexts.release(n)

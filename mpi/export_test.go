@@ -34,3 +34,12 @@ func Owed[T Scalar](w *Win[T], target int) (bytes, waiting int) {
 
 // SetFinalizeTime changes how long a process waits for its launcher at the end.
 func SetFinalizeTime(d time.Duration) { finalizeTime = d }
+
+// UseUpComms has the process think that all communicators but free are in use.
+func UseUpComms(w *World, free int) {
+	w.contexts.mu.Lock()
+	defer w.contexts.mu.Unlock()
+	for len(w.contexts.used) < maxComms-free {
+		w.contexts.used = append(w.contexts.used, true)
+	}
+}

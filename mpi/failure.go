@@ -75,7 +75,7 @@ func classOf(err error) Class {
 		return ErrTag
 	case errors.Is(err, engine.ErrContext):
 		return ErrComm
-	case errors.Is(err, engine.ErrLimit):
+	case errors.Is(err, engine.ErrLimit), errors.Is(err, errFull):
 		return ErrNoMem
 	case errors.Is(err, errPanicked):
 		return ErrOp
@@ -263,6 +263,10 @@ func (c *Comm) shrink() (*Comm, error) {
 		a.most = [3]int64{int64(n), -int64(n), proposeID()}
 		err := c.reach(a, tag)
 		if err == nil && a.most[0] == -a.most[1] {
+			if n >= maxComms {
+				c.w.contexts.release(n)
+				return nil, errFull
+			}
 			var alive []engine.Proc
 			for i, p := range c.group.procs {
 				if !a.dead.has(i) {

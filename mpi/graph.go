@@ -83,7 +83,7 @@ func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 }
 
 func (c *Comm) needGraph(op string, dist bool) error {
-	if err := c.usable(op); err != nil {
+	if err := c.exists(op); err != nil {
 		return err
 	}
 	if c.graph == nil || c.graph.dist != dist {

@@ -17,8 +17,11 @@ func (c *Comm) InterCreate(leader int, bridge *Comm, remoteLeader, tag int) (*Co
 	if err := c.usable(op); err != nil {
 		return nil, err
 	}
-	if c.Inter() || leader < 0 || leader >= c.Size() {
-		return nil, fail(op, ErrRank, "leader %d of %d; it must be in an ordinary communicator", leader, c.Size())
+	if c.Inter() {
+		return nil, fail(op, ErrComm, "an intercommunicator has two sides already; Merge makes them one")
+	}
+	if leader < 0 || leader >= c.Size() {
+		return nil, fail(op, ErrRank, "leader %d of %d", leader, c.Size())
 	}
 	o := c.making()
 	var why error
@@ -175,8 +178,8 @@ func checkProposal(theirs []int64) error {
 	if len(theirs) < 3 {
 		return fmt.Errorf("the other side's proposal has %d numbers, not 3 and its processes", len(theirs))
 	}
-	if n := theirs[0]; n < 0 || n >= int64(engine.MaxContexts/contextsPerComm) {
-		return fmt.Errorf("the other side proposes communicator %d, of at most %d", n, engine.MaxContexts/contextsPerComm)
+	if n := theirs[0]; n < 0 || n >= int64(maxComms) {
+		return fmt.Errorf("the other side proposes communicator %d, of at most %d", n, maxComms)
 	}
 	return nil
 }

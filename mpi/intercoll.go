@@ -259,7 +259,9 @@ func (l Layout) parts(b coll.Buf, size int) []coll.Ref {
 		if l.Displs != nil {
 			at = l.Displs[i]
 		}
-		refs[i] = coll.Ref{Buf: b, Off: at * size, N: n * size}
+		if n > 0 { // the place of an empty block means nothing
+			refs[i] = coll.Ref{Buf: b, Off: at * size, N: n * size}
+		}
 		at += n
 	}
 	return refs

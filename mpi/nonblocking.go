@@ -27,8 +27,11 @@ func Irecv[T Scalar](c *Comm, buf []T, source, tag int) (Request, error) {
 
 func (c *Comm) isend(op string, data []byte, dest, tag int, mode engine.Mode) (Request, error) {
 	to, err := c.dest(op, dest, tag)
-	if err != nil || to == noProc {
+	switch {
+	case err != nil:
 		return Request{}, err
+	case to == noProc:
+		return c.nobody(op)
 	}
 	if c.w.profile != nil {
 		c.sends(op, to, len(data))
@@ -39,8 +42,11 @@ func (c *Comm) isend(op string, data []byte, dest, tag int, mode engine.Mode) (R
 
 func (c *Comm) irecv(op string, buf []byte, source, tag int, swap engine.Swapper) (Request, error) {
 	from, err := c.source(op, source, tag)
-	if err != nil || from == noProc {
+	switch {
+	case err != nil:
 		return Request{}, err
+	case from == noProc:
+		return c.nobody(op)
 	}
 	id, err := c.w.eng.Irecv(&engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Buf: buf, Swap: swap})
 	return c.request(op, source, id, err)

@@ -28,6 +28,9 @@ func Count[T Scalar](st Status) int {
 // nothing is the status of what came from ProcNull.
 func nothing() Status { return Status{Source: ProcNull, Tag: AnyTag} }
 
+// empty is the status of what was never begun (MPI 4.1 §3.7.3).
+func empty() Status { return Status{Source: AnySource, Tag: AnyTag} }
+
 // Send sends buf to rank dest and returns when buf may be used again: at once
 // for small messages, when the receiver has it for large ones (the standard mode
 // of MPI 4.1 §3.4).

@@ -34,11 +34,19 @@ const (
 	parentKey = "mpi-parent" // where a spawned job finds its parent's port
 )
 
+// open reports whether the library is in use still.
+func (w *World) open(op string) error {
+	if w.finalized.Load() {
+		return &Error{Op: op, Class: ErrNotInitialized, Peer: -1}
+	}
+	return nil
+}
+
 // OpenPort makes a port that Connect of other processes finds this one by. Its
 // name is a line of text of up to some kilobytes.
 func (w *World) OpenPort() (string, error) {
-	if w.finalized.Load() {
-		return "", &Error{Op: "OpenPort", Class: ErrNotInitialized, Peer: -1}
+	if err := w.open("OpenPort"); err != nil {
+		return "", err
 	}
 	s := &w.spawning
 	s.mu.Lock()
@@ -88,6 +96,9 @@ func (w *World) ClosePort(name string) error {
 // PublishName makes a port known to the launcher's other jobs by a name of a
 // service.
 func (w *World) PublishName(service, port string) error {
+	if err := w.open("PublishName"); err != nil {
+		return err
+	}
 	if err := w.launcher.Publish(service, port); err != nil {
 		return &Error{Op: "PublishName", Class: ErrService, Peer: -1, Err: err}
 	}
@@ -96,6 +107,9 @@ func (w *World) PublishName(service, port string) error {
 
 // UnpublishName takes a name back.
 func (w *World) UnpublishName(service string) error {
+	if err := w.open("UnpublishName"); err != nil {
+		return err
+	}
 	if err := w.launcher.Unpublish(service); err != nil {
 		return &Error{Op: "UnpublishName", Class: ErrService, Peer: -1, Err: err}
 	}
@@ -104,6 +118,9 @@ func (w *World) UnpublishName(service string) error {
 
 // LookupName returns the port that was published by a name.
 func (w *World) LookupName(service string) (port string, err error) {
+	if err := w.open("LookupName"); err != nil {
+		return "", err
+	}
 	port, err = w.launcher.Lookup(service)
 	if err != nil {
 		return "", &Error{Op: "LookupName", Class: ErrName, Peer: -1, Err: err}

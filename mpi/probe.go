@@ -118,7 +118,7 @@ func (m *Message) irecv(buf []byte, swap engine.Swapper, done func(*engine.Op, e
 	c, msg, st, null := m.c, m.msg, m.st, m.null
 	*m = Message{}
 	if null {
-		return Request{}, nil
+		return c.nobody("Imrecv")
 	}
 	id, err := c.w.eng.Imrecv(msg, &engine.RecvArgs{Buf: buf, Swap: swap, Done: done})
 	return c.request("Imrecv", st.Source, id, err)

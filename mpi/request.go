@@ -30,7 +30,7 @@ func (r *Request) Wait() (Status, error) { return r.wait("Wait", nil) }
 // stays valid.
 func (r *Request) WaitContext(ctx context.Context) (Status, error) {
 	if r.None() {
-		return nothing(), nil
+		return empty(), nil
 	}
 	select {
 	case <-r.Done():
@@ -43,7 +43,7 @@ func (r *Request) WaitContext(ctx context.Context) (Status, error) {
 // Test reports whether the operation has ended; if so r becomes the zero Request.
 func (r *Request) Test() (st Status, done bool, err error) {
 	if r.None() {
-		return nothing(), true, nil
+		return empty(), true, nil
 	}
 	est, done, err := r.c.w.eng.Test(r.id)
 	if !done {
@@ -99,7 +99,7 @@ func (r *Request) clear() {
 // wait is Wait in the name of op, under the context of a communicator.
 func (r *Request) wait(op string, ctx context.Context) (Status, error) {
 	if r.None() {
-		return nothing(), nil
+		return empty(), nil
 	}
 	if ctx != nil {
 		return r.waitUntil(op, ctx)
@@ -170,6 +170,15 @@ func (c *Comm) request(op string, peer int, id engine.ID, err error) (Request, e
 	return Request{c: c.comm, id: id, op: op, peer: int32(peer)}, nil
 }
 
+// nobody is the request of an operation with ProcNull, which has ended.
+func (c *Comm) nobody(op string) (Request, error) {
+	id, err := c.w.eng.General()
+	if err == nil {
+		c.w.eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{Source: noProc, Tag: AnyTag}, nil) })
+	}
+	return c.request(op, ProcNull, id, err)
+}
+
 // WaitAll waits for all requests. st, if not nil, gets their statuses and must
 // be as long. If some fail the error joins theirs, each with its index.
 func WaitAll(rs []Request, st []Status) error {
@@ -211,11 +220,11 @@ func TestAll(rs []Request, st []Status) (done bool, err error) {
 func WaitAny(rs []Request) (index int, st Status, err error) {
 	w, ids := idsOf(rs)
 	if w == nil {
-		return -1, nothing(), nil
+		return -1, empty(), nil
 	}
 	i, est, err := w.eng.WaitAny(ids)
 	if i < 0 {
-		return -1, nothing(), wrapAny("WaitAny", err)
+		return -1, empty(), wrapAny("WaitAny", err)
 	}
 	st, err = rs[i].finish(est, err)
 	return i, st, err
@@ -225,7 +234,7 @@ func WaitAny(rs []Request) (index int, st Status, err error) {
 func TestAny(rs []Request) (index int, done bool, st Status, err error) {
 	w, ids := idsOf(rs)
 	if w == nil {
-		return -1, true, nothing(), nil
+		return -1, true, empty(), nil
 	}
 	i, est, done, err := w.eng.TestAny(ids)
 	if !done || i < 0 {

@@ -201,8 +201,11 @@ func (c *Comm) irecvBuf(op string, b Buf, source, tag int) (Request, error) {
 		return Request{}, err
 	}
 	from, err := c.source(op, source, tag)
-	if err != nil || from == noProc {
+	switch {
+	case err != nil:
 		return Request{}, err
+	case from == noProc:
+		return c.nobody(op)
 	}
 	a := &engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Buf: m, Swap: b.typ}
 	if place != nil {

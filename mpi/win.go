@@ -232,6 +232,9 @@ func (w *window) access(op string, kind uint8, src, dst []byte, target, offset, 
 		return Request{}, err
 	}
 	if target == ProcNull {
+		if flags&wantRequest != 0 {
+			return w.c.nobody(op)
+		}
 		return Request{}, nil
 	}
 	if err := w.checkAccess(op, kind, target, offset, n, o); err != nil {
