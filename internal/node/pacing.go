@@ -202,6 +202,9 @@ func (p *pacing) membersChanged() {
 // poll is called again and again while there is traffic, since programs change their
 // pages without a word.
 func (p *pacing) poll() {
+	if s := p.d.shares; s != nil {
+		s.glance()
+	}
 	p.mu.Lock()
 	nodes, asked := p.nodes, p.asked
 	p.mu.Unlock()

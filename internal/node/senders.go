@@ -47,20 +47,36 @@ type sender struct {
 	seen time.Time // when it was looked at last
 	last time.Time // when it last was hungry
 
+	want, weight int64 // as seen last
+	told, as     int64 // the same, as the machine was told last
+
 	began    time.Time     // since when it wants more than its share; zero: it does not
 	base     int64         // what had been sent then
 	lent     bool          // it has had more since
 	patience time.Duration // hungryAfter, or more; 0 is hungryAfter
 }
 
-// see takes in what the pacer says now and returns what the link could send, in
-// bits per second, 0 when it is idle.
-func (s *sender) see(now time.Time, d linkDemand) int64 {
-	want := s.wants(now, d)
+// see takes in what the pacer says now, works out what the link could send, in bits per
+// second, 0 when it is idle, and reports whether that is worth telling.
+func (s *sender) see(now time.Time, d linkDemand) (news bool) {
+	s.want, s.weight = s.wants(now, d), int64(d.weight)
 	if d.most > 0 {
-		want = min(want, d.most) // a backlog before that is no demand
+		s.want = min(s.want, d.most) // a backlog before that is no demand
 	}
-	return want
+	return s.weight != s.as || matters(s.told, s.want, d.share)
+}
+
+// matters reports whether a change of what a link wants changes what others may have or
+// give.
+func matters(was, is, share int64) bool {
+	change := max(is-was, was-is)
+	switch {
+	case (was == 0) != (is == 0), (was > share) != (is > share):
+		return true
+	case is <= share:
+		return change > share/16 // the machine's own step
+	}
+	return change > max(was, is)/8
 }
 
 // wants is see for a link for which nothing has been set. With a backlog that lasts, and until a whole
@@ -74,7 +90,7 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	switch {
 	case d.waiting == 0 && now.Sub(d.last) > idleAfter:
 		s.enough(d)
-		*s = sender{at: now, sent: d.sent, patience: s.patience}
+		*s = sender{at: now, sent: d.sent, patience: s.patience, told: s.told, as: s.as}
 		return 0
 	case d.waiting < backlog:
 		s.full = time.Time{}
@@ -125,31 +141,67 @@ func (s *sender) enough(d linkDemand) {
 	}
 }
 
-// stirred reports whether a link may soon want more than its share, or does.
-func (s *sender) stirred(now time.Time) bool {
-	return !s.full.IsZero() || !s.began.IsZero() || !s.last.IsZero() && now.Sub(s.last) < borrowFor
-}
-
 // lasts reports whether the backlog alone takes the equal share so long.
 func (d linkDemand) lasts(t time.Duration) bool {
 	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*t.Seconds())
 }
 
-// lookAtLinks tells the machine what every link wants.
+// glance looks at the links for who sends over them, which costs no wake; it does not
+// block and may be called at any rate.
+func (s *liveShares) glance() {
+	now := time.Now()
+	if now.UnixNano()-s.glanced.Load() < int64(glanceEvery) || !s.watching.TryLock() {
+		return
+	}
+	s.glanced.Store(now.UnixNano())
+	news := false
+	for site, snd := range s.senders {
+		news = snd.see(now, s.cfg.demand(site)) || news
+	}
+	s.watching.Unlock()
+	if news {
+		s.poke()
+	}
+}
+
+// lookAtLinks tells the machine what every link wants, and notices that one is idle:
+// then nobody glances.
 func (s *liveShares) lookAtLinks(now time.Time) {
+	s.watching.Lock()
 	s.look = time.Time{}
 	for site, snd := range s.senders {
 		d := s.cfg.demand(site)
-		s.m.Demand(s.now(), site, snd.see(now, d), d.weight)
-		if d.waiting == 0 && now.Sub(d.last) > idleLink {
-			delete(s.senders, site)
-			continue
+		snd.see(now, d)
+		s.say(site, snd)
+		next := now.Add(lookEvery)
+		if d.waiting == 0 {
+			idle := idleAfter
+			if snd.want == 0 {
+				idle = idleLink
+			}
+			if next = d.last.Add(idle + time.Millisecond/2); snd.want == 0 && now.After(next) {
+				delete(s.senders, site)
+				continue
+			}
 		}
-		next := calmEvery
-		if snd.stirred(now) {
-			next = demandEvery
-		}
-		s.look = earliest(s.look, now.Add(next))
+		s.look = earliest(s.look, next)
+	}
+	s.watching.Unlock()
+}
+
+// tellDemand tells the machine what has been seen since it was told last.
+func (s *liveShares) tellDemand() {
+	s.watching.Lock()
+	defer s.watching.Unlock()
+	for site, snd := range s.senders {
+		s.say(site, snd)
+	}
+}
+
+func (s *liveShares) say(site string, snd *sender) {
+	if snd.want != snd.told || snd.weight != snd.as {
+		snd.told, snd.as = snd.want, snd.weight
+		s.m.Demand(s.now(), site, snd.want, int(snd.weight))
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 // Timing of the live shares' daemon side. Go's timers are about a millisecond
 // late; nothing here needs better, since what is urgent comes by a call.
 const (
-	demandEvery  = 2 * time.Millisecond   // between looks at links where something waits, or that have borrowed
-	calmEvery    = 6 * time.Millisecond   // at others that send; each look wakes two threads
+	glanceEvery  = 2 * time.Millisecond   // between looks at links by who sends over them, at least
+	lookEvery    = 10 * time.Millisecond  // between other looks, which wake two threads each
 	idleLink     = 100 * time.Millisecond // without demand before a link is no longer looked at
 	arriveEvery  = 10 * time.Millisecond  // between looks at what arrives, while something does
 	arriveRarely = 100 * time.Millisecond // while nothing does
@@ -81,18 +81,22 @@ type shareDirectory interface {
 // liveShares runs a share.Machine. One goroutine, run, owns the machine and the
 // socket; it sleeps in the socket's read, with the machine's next wake as the
 // deadline, so that a notice is handled by who reads it. Others leave a note and
-// cut that sleep short.
+// cut that sleep short. Whoever sends looks at the links besides (glance), and leaves
+// a note only when there is something to tell.
 type liveShares struct {
-	cfg     shareConfig
-	began   time.Time
-	m       *share.Machine
-	senders map[string]*sender  // links that send, by site
-	rates   map[string]lentRate // as told last
-	sites   []string            // all others that are known
-	inflow  *inflow
-	gauge   *gauge
-	look    time.Time // when demand is looked at next; zero: nothing sends, or nobody wants to know
-	alone   bool      // no other node of the site is up
+	cfg    shareConfig
+	began  time.Time
+	m      *share.Machine
+	rates  map[string]lentRate // as told last
+	sites  []string            // all others that are known
+	inflow *inflow
+	gauge  *gauge
+	look   time.Time // when demand is looked at next; zero: nothing sends, or nobody wants to know
+	alone  bool      // no other node of the site is up
+
+	glanced  atomic.Int64       // when links were looked at last, Unix ns
+	watching sync.Mutex         // guards what follows
+	senders  map[string]*sender // links that send, by site
 
 	poked atomic.Bool
 	mu    sync.Mutex // guards what follows: notes for run
@@ -225,6 +229,7 @@ func (s *liveShares) readNotes() {
 	}
 	if !s.alone {
 		s.watch(maps.Keys(woken))
+		s.tellDemand()
 	}
 	for _, f := range asked {
 		f(s.m)
@@ -233,6 +238,8 @@ func (s *liveShares) readNotes() {
 
 // watch has the links to sites looked at from now on, until they are idle.
 func (s *liveShares) watch(sites iter.Seq[string]) {
+	s.watching.Lock()
+	defer s.watching.Unlock()
 	for site := range sites {
 		if s.senders[site] == nil {
 			s.senders[site] = &sender{}
@@ -323,6 +330,8 @@ func (s *liveShares) reload() {
 	case was && !s.alone:
 		s.watch(slices.Values(s.sites)) // what is awake does not wake
 	case s.alone && !was:
+		s.watching.Lock()
+		defer s.watching.Unlock()
 		for site := range s.senders {
 			s.m.Demand(now, site, 0, 1)
 		}

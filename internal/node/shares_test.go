@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
@@ -310,8 +311,8 @@ func TestSenderSees(t *testing.T) {
 		{92, linkDemand{waiting: 9000, last: at(92), full: at(82)}, unbounded},      // and knows since when
 		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
 	} {
-		if got := s.see(at(step.ms), step.d); got != step.want {
-			t.Errorf("at %d ms it wants %d, want %d", step.ms, got, step.want)
+		if s.see(at(step.ms), step.d); s.want != step.want {
+			t.Errorf("at %d ms it wants %d, want %d", step.ms, s.want, step.want)
 		}
 	}
 }
@@ -334,11 +335,11 @@ func TestPatience(t *testing.T) {
 			if ms >= length {
 				d.waiting, d.last = 0, now.Add(time.Duration(length-1-ms)*time.Millisecond)
 			}
-			switch want := s.see(now, d); {
-			case want == unbounded && waited < 0:
+			switch s.see(now, d); {
+			case s.want == unbounded && waited < 0:
 				waited = ms
-			case waited < 0 && want > share:
-				t.Fatalf("it wants %d after %d ms", want, ms)
+			case waited < 0 && s.want > share:
+				t.Fatalf("it wants %d after %d ms", s.want, ms)
 			}
 			if ms < length {
 				if sent += 3000; waited >= 0 {
@@ -404,3 +405,58 @@ func TestSharesWithoutHub(t *testing.T) {
 		})
 	}
 }
+
+// TestMatters: what wavers is not told; what changes what others may have or give is.
+func TestMatters(t *testing.T) {
+	for _, tt := range []struct {
+		was, is, share int64
+		want           bool
+	}{
+		{0, 0, 25e6, false}, {0, 1, 25e6, true}, {1, 0, 25e6, true}, {20e6, 21e6, 25e6, false}, {20e6, 22e6, 25e6, true}, {24e6, 26e6, 25e6, true},
+		{50e6, 55e6, 25e6, false}, {50e6, 60e6, 25e6, true}, {unbounded, unbounded, 25e6, false}, {unbounded, 50e6, 25e6, true}, {50e6, 51e6, 0, false}, {50e6, 60e6, 0, true},
+	} {
+		if got := matters(tt.was, tt.is, tt.share); got != tt.want {
+			t.Errorf("from %d to %d at a share of %d: %v", tt.was, tt.is, tt.share, got)
+		}
+	}
+}
+
+// TestGlance: who sends wakes the live shares when there is something to tell, and else
+// does not.
+func TestGlance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d linkDemand
+		s := newLiveShares(shareConfig{conn: deafConn{}, demand: func(string) linkDemand { return d }})
+		s.watch(maps.Keys(map[string]bool{"there": true}))
+		glance := func(after time.Duration, waiting int64) bool {
+			time.Sleep(after)
+			d = linkDemand{waiting: waiting, last: time.Now(), sent: d.sent + 2500*after.Milliseconds(), share: 25 * mbit}
+			s.poked.Store(false)
+			s.glance()
+			told := s.poked.Load()
+			s.tellDemand()
+			return told
+		}
+		for i, step := range []struct {
+			after   time.Duration
+			waiting int64
+			told    bool
+		}{
+			{2 * time.Millisecond, 0, true},       // it sends
+			{time.Millisecond, 1 << 20, false},    // too soon
+			{2 * time.Millisecond, 1 << 20, true}, // it could send more than its share
+			{2 * time.Millisecond, 1 << 20, false},
+			{20 * time.Millisecond, 1 << 20, false},
+			{20 * time.Millisecond, 0, true}, // it could not
+		} {
+			if got := glance(step.after, step.waiting); got != step.told {
+				t.Errorf("step %d: told %v", i, got)
+			}
+		}
+	})
+}
+
+// deafConn is a socket of which only the deadline is of use.
+type deafConn struct{ net.PacketConn }
+
+func (deafConn) SetReadDeadline(time.Time) error { return nil }
