@@ -25,7 +25,9 @@
 // heard, each hungry node works out the weighted max–min shares of all who are
 // hungry (each at least S), and asks every lender for its part in proportion to
 // what that one spares. All work out the same from the same notices; but
-// nothing rests on that, since a lender never promises more than it spares.
+// nothing rests on that, since a lender never promises more than it spares. Nodes that
+// are both hungry and lend each other nothing say so every four Periods only: what one
+// learns too late of the other by a lost notice is that there is more to borrow.
 //
 // A grant is a lease. It ends a Lease after the *request* left that it answers,
 // by the borrower's own clock: a notice carries the sequence number, which is

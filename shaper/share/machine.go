@@ -18,7 +18,7 @@ type Site = string
 // scheduled late by several milliseconds beside spinning ranks; a partition is
 // noticed when it ends.
 const (
-	Period   = 20 * time.Millisecond  // between notices of a hungry node, at sites of up to 80 nodes
+	Period   = 20 * time.Millisecond  // between notices of a hungry node to who may lend, at sites of up to 80 nodes
 	Lease    = 4 * Period             // how long a grant lasts, from its request
 	CapLease = 150 * time.Millisecond // how long a receiver's cap lasts
 
