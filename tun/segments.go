@@ -43,6 +43,7 @@ func (s *segments) set(b []byte) error {
 	flags, kind, pkt := b[0], b[1], b[virtioLen:]
 	t := segments{transport: field(6), size: field(4)}
 	t.sum = t.transport + field(8)
+	header := 20 // bytes that address may write to, RFC 9293 §3.1
 	switch kind {
 	case unix.VIRTIO_NET_HDR_GSO_NONE:
 		if flags&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0 {
@@ -54,20 +55,21 @@ func (s *segments) set(b []byte) error {
 		*s = segments{pkt: pkt}
 		return nil
 	case unix.VIRTIO_NET_HDR_GSO_TCPV4, unix.VIRTIO_NET_HDR_GSO_TCPV6:
-		if t.transport+20 > len(pkt) {
+		if t.transport+header > len(pkt) {
 			return errHeaders
 		}
 		t.payload = t.transport + int(pkt[t.transport+12]>>4)*4 // the header's own length may be the kernel's first packet's
 	case unix.VIRTIO_NET_HDR_GSO_UDP_L4:
-		t.payload, t.udp = t.transport+8, true
+		header = 8 // RFC 768
+		t.payload, t.udp = t.transport+header, true
 	default:
 		return fmt.Errorf("tun: read: segments of an unknown type, %d", kind)
 	}
-	least := 20
-	if pkt[0]>>4 == 6 {
-		least = 40
+	least := 40
+	if pkt[0]>>4 == 4 {
+		least = 20
 	}
-	if t.transport < least || t.size == 0 || t.payload < t.transport+8 || t.sum+2 > t.payload || t.payload >= len(pkt) {
+	if t.transport < least || t.size == 0 || t.payload < t.transport+header || t.sum+2 > t.payload || t.payload >= len(pkt) {
 		return errHeaders
 	}
 	t.pkt = pkt
@@ -107,14 +109,15 @@ func (s *segments) next(out []byte) (int, error) {
 // address makes the headers those of the segment that follows the last.
 func (s *segments) address(out []byte) {
 	t := out[s.transport:]
-	src := out[8:40]
+	var addrs []byte
 	if out[0]>>4 == 4 {
-		src = out[12:20]
+		addrs = out[12:20]
 		binary.BigEndian.PutUint16(out[2:], uint16(len(out)))
 		binary.BigEndian.PutUint16(out[4:], binary.BigEndian.Uint16(out[4:])+uint16(s.count))
 		out[10], out[11] = 0, 0
 		binary.BigEndian.PutUint16(out[10:], ^checksum.Checksum(out[:s.transport], 0))
 	} else {
+		addrs = out[8:40]
 		binary.BigEndian.PutUint16(out[4:], uint16(len(out)-40))
 	}
 	protocol := byte(unix.IPPROTO_TCP)
@@ -127,7 +130,7 @@ func (s *segments) address(out []byte) {
 			t[13] &^= finPsh // they belong to the last
 		}
 	}
-	pseudo := checksum.Checksum(src, checksum.Combine(uint16(protocol), uint16(len(t))))
+	pseudo := checksum.Checksum(addrs, checksum.Combine(uint16(protocol), uint16(len(t))))
 	binary.BigEndian.PutUint16(out[s.sum:], pseudo)
 	finish(t, s.sum-s.transport)
 }

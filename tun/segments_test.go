@@ -3,6 +3,7 @@ package tun
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -152,12 +153,41 @@ func TestSegmentsOfOne(t *testing.T) {
 	}
 }
 
+// stunted is a superpacket of TCP whose header says that it is of 8 bytes.
+func stunted() []byte {
+	b := super(false, false, make([]byte, 100), 4)
+	b[virtioLen+20+12] = 2 << 4
+	binary.NativeEndian.PutUint16(b[8:], 4) // the checksum is within them
+	return b
+}
+
+// nameless is a superpacket of UDP, of neither IPv4 nor IPv6, that ends before IPv6's
+// addresses would.
+func nameless() []byte {
+	b := super(false, true, make([]byte, 2), 1)
+	b[virtioLen] = 5 << 4
+	return b
+}
+
+// TestSegmentsRefused: headers that end too early for what is written to them are refused.
+func TestSegmentsRefused(t *testing.T) {
+	for name, b := range map[string][]byte{"a TCP header of 8 bytes": stunted(), "version 5": nameless()} {
+		var s segments
+		if err := s.set(b); !errors.Is(err, errHeaders) {
+			t.Errorf("%s: %v, want %v", name, err, errHeaders)
+		}
+	}
+}
+
 // FuzzSegments cuts packets of any bytes: in the end none is left, each is within its
 // buffer, and all have the payload between them.
 func FuzzSegments(f *testing.F) {
 	f.Add(super(false, false, make([]byte, 100), 30), 1500)
 	f.Add(super(true, true, make([]byte, 100), 30), 1500)
 	f.Add(append(make([]byte, virtioLen), 0x45, 0), 1)
+	f.Add(super(false, true, make([]byte, 2), 1), 29)
+	f.Add(stunted(), 1500)
+	f.Add(nameless(), 29)
 	f.Fuzz(func(t *testing.T, b []byte, room int) {
 		if len(b) > virtioLen+65535 || room < 0 || room > 65535 {
 			t.Skip()
