@@ -61,7 +61,7 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	}
 	if err != nil {
 		p.dropped.Add(uint64(len(pkts)))
-		if home.IsValid() && !errors.Is(err, unix.EAGAIN) {
+		if home.IsValid() && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EMSGSIZE) {
 			s.homes.forget(to) // it may be ours no longer
 		}
 	}

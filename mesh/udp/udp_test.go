@@ -211,6 +211,29 @@ func TestAnswersWhereAsked(t *testing.T) {
 	asks("::1")
 }
 
+// TestTooLongIsNoReasonToMove: what cannot be sent for its length alone does not change
+// where answers come from.
+func TestTooLongIsNoReasonToMove(t *testing.T) {
+	a, b := open2(t)
+	if err := b.AnswerWhereAsked(); err != nil {
+		t.Fatal(err)
+	}
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), b.Port())
+	if err := a.Send([][]byte{[]byte("ask")}, at); err != nil {
+		t.Fatal(err)
+	}
+	_, from := collect(t, b.Readers()[0], 1)
+	if err := b.Send([][]byte{make([]byte, 65530)}, from[0]); !errors.Is(err, unix.EMSGSIZE) {
+		t.Fatalf("a datagram longer than UDP carries: %v", err)
+	}
+	if err := b.Send([][]byte{[]byte("answer")}, from[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, sources := collect(t, a.Readers()[0], 1); sources[0] != at {
+		t.Errorf("the answer came from %v, want %v", sources[0], at)
+	}
+}
+
 // refusing is a socket whose interface towards one address cannot segment. It
 // takes one message a call, as a kernel may.
 type refusing struct {
