@@ -46,21 +46,13 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	w := s.writers.Get().(*writer)
 	defer s.writers.Put(w)
 
-	gso, home := s.gso && !s.plain.has(to.Addr()), s.homes.of(to)
-	n := w.fill(pkts, gso, home)
-	sent, err := s.write(w.call, w.msgs[:n], to)
-	if gso && errors.Is(err, unix.EIO) {
-		// The interface cannot checksum segments (udp(7), UDP_SEGMENT). Joined
-		// datagrams still stand in their own buffers, so send those.
-		s.plain.add(to.Addr())
-		rest := pkts[w.datagrams(sent):]
-		_, err = s.write(w.call, w.msgs[:w.fill(rest, false, home)], to)
-	}
+	home := s.homes.of(to)
+	refused, err := s.send(w, pkts, to, home)
 	for i := range w.msgs[:len(pkts)] {
 		w.msgs[i].data = nil
 	}
 	if err != nil {
-		p.dropped.Add(uint64(len(pkts)))
+		p.dropped.Add(uint64(refused))
 		if home.IsValid() && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EMSGSIZE) {
 			s.homes.forget(to) // it may be ours no longer
 		}
@@ -68,15 +60,45 @@ func (p *Pair) Send(pkts [][]byte, to netip.AddrPort) error {
 	return err
 }
 
-// fill lays pkts out in messages, to be sent from home if that is valid, and returns
-// how many it used.
-func (w *writer) fill(pkts [][]byte, gso bool, home netip.Addr) int {
+// send returns how many datagrams were refused, and the last such error. Joined datagrams
+// still stand in their own buffers, so they can be laid out anew where they were refused
+// for being joined, or one of them for its length.
+func (s *socket) send(w *writer, pkts [][]byte, to netip.AddrPort, home netip.Addr) (refused int, last error) {
+	alone := 0
+	if !s.gso || s.plain.has(to.Addr()) {
+		alone = len(pkts)
+	}
+	for at, n := 0, w.fill(pkts, alone, home); at < n; {
+		sent, err := s.mover.send(w.call, w.msgs[at:n], to)
+		switch run := w.runs[at]; {
+		case err == nil:
+			pkts, at = pkts[w.datagrams(at, at+sent):], at+sent
+		case run > 1 && errors.Is(err, unix.EIO):
+			// The interface cannot checksum segments (udp(7), UDP_SEGMENT).
+			s.plain.add(to.Addr())
+			at, n = 0, w.fill(pkts, len(pkts), home)
+		case run > 1 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)):
+			at, n = 0, w.fill(pkts, run, home) // EINVAL: a segment is too long
+		case errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN):
+			return refused + len(pkts), err // EAGAIN: the buffer is full; waiting would hold up every peer
+		default:
+			// One message was refused (too long, no route): skip it alone.
+			refused, last = refused+run, err
+			pkts, at = pkts[run:], at+1
+		}
+	}
+	return refused, last
+}
+
+// fill lays pkts out in messages, the first so many alone, to be sent from home if that is
+// valid, and returns how many messages it used.
+func (w *writer) fill(pkts [][]byte, alone int, home netip.Addr) int {
 	n := 0
 	for i := 0; i < len(pkts); {
 		m := &w.msgs[n]
 		m.control, m.data = m.control[:0], pkts[i]
 		size, run := len(pkts[i]), 1
-		if gso {
+		if i >= alone {
 			m.data, run = join(pkts[i:])
 		}
 		if run > 1 {
@@ -92,9 +114,9 @@ func (w *writer) fill(pkts [][]byte, gso bool, home netip.Addr) int {
 	return n
 }
 
-// datagrams returns how many datagrams the first n messages hold.
-func (w *writer) datagrams(n int) (sum int) {
-	for _, run := range w.runs[:n] {
+// datagrams returns how many datagrams messages from to to hold.
+func (w *writer) datagrams(from, to int) (sum int) {
+	for _, run := range w.runs[from:to] {
 		sum += run
 	}
 	return sum
@@ -122,20 +144,4 @@ func segmentControl(oob []byte, size uint16) []byte {
 	var data [2]byte
 	binary.NativeEndian.PutUint16(data[:], size)
 	return appendControl(oob, unix.SOL_UDP, unix.UDP_SEGMENT, data[:])
-}
-
-// write sends messages and returns how many it is done with.
-func (s *socket) write(c *call, msgs []message, to netip.AddrPort) (done int, last error) {
-	for len(msgs) > done {
-		n, err := s.mover.send(c, msgs[done:], to)
-		if err != nil {
-			if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN) {
-				return done, err // EAGAIN: the buffer is full; waiting would hold up every peer
-			}
-			// One message was refused (too long, no route): skip it alone.
-			last, n = err, 1
-		}
-		done += n
-	}
-	return done, last
 }

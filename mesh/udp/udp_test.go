@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -132,6 +134,35 @@ func TestTooLongIsDroppedAlone(t *testing.T) {
 	}
 	if a.Dropped() == 0 {
 		t.Error("nothing counted as dropped")
+	}
+}
+
+// TestTooLongIsDroppedAloneOfMany: what does not fit the interface takes nothing with it
+// of what would leave in one message, and is all that counts as dropped.
+func TestTooLongIsDroppedAloneOfMany(t *testing.T) {
+	runtime.LockOSThread() // the thread ends with the test, and its network namespace
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("a network namespace needs root: %v", err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "mtu", "1400", "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a, b := open2(t)
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), b.Port())
+	pkts := [][]byte{make([]byte, 1450, 65535), []byte("still here")}
+	for range 50 {
+		pkts = append(pkts, make([]byte, 1000, 65535))
+	}
+	pkts = append(pkts, make([]byte, 1450, 65535), make([]byte, 1450), []byte("and here"))
+	if err := a.Send(pkts, to); !errors.Is(err, unix.EMSGSIZE) {
+		t.Errorf("datagrams longer than the interface takes: %v, want %v", err, unix.EMSGSIZE)
+	}
+	got, _ := collect(t, b.Readers()[0], 52)
+	if first, last := string(got[0]), string(got[51]); first != "still here" || last != "and here" {
+		t.Errorf("between %.20q and %.20q came the others", first, last)
+	}
+	if n := a.Dropped(); n != 3 {
+		t.Errorf("%d count as dropped, want 3", n)
 	}
 }
 
