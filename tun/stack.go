@@ -66,6 +66,7 @@ type Stack struct {
 	cancel context.CancelFunc
 	turn   atomic.Pointer[turn] // of the reader
 	once   sync.Once
+	begins sync.RWMutex // held by those who begin to listen, and by Close when it ends ctx
 }
 
 // turn is how long one Read may wait: until it is interrupted.
@@ -230,7 +231,9 @@ func (s *Stack) inject(ip []byte) {
 // Close implements tun.Device: connections are reset and Read ends.
 func (s *Stack) Close() error {
 	s.once.Do(func() {
+		s.begins.Lock()
 		s.cancel()
+		s.begins.Unlock()
 		s.stack.Destroy()
 		s.link.Close()
 		close(s.events)
@@ -243,9 +246,17 @@ func (s *Stack) Addrs() []netip.Addr { return s.addrs }
 
 // DialTCP connects to an address of the overlay.
 func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	// gVisor's Destroy resets what is there, then waits for all: for what has begun
+	// in between it would wait for ever.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(s.ctx, stop)()
 	c, err := gonet.DialContextTCP(ctx, s.stack, full(to), protocolOf(to.Addr()))
 	if err != nil {
-		if ctx.Err() == nil {
+		switch {
+		case s.ctx.Err() != nil:
+			err = net.ErrClosed
+		case ctx.Err() == nil:
 			err = errnoOf(err)
 		}
 		return nil, fmt.Errorf("tun: dial %v: %w", to, err)
@@ -272,8 +283,12 @@ func (s *Stack) Dial(ctx context.Context, network, addr string) (net.Conn, error
 	return s.DialTCP(ctx, to)
 }
 
-// own reports whether there is something to listen to at an address: gVisor takes any.
+// own reports whether there is something to listen to at an address: gVisor takes any,
+// even while it is closed, and then waits for it for ever. So callers hold begins.
 func (s *Stack) own(a netip.Addr) error {
+	if s.ctx.Err() != nil {
+		return net.ErrClosed
+	}
 	if !a.IsUnspecified() && !slices.Contains(s.addrs, a) {
 		return syscall.EADDRNOTAVAIL
 	}
@@ -283,6 +298,8 @@ func (s *Stack) own(a netip.Addr) error {
 // ListenTCP accepts connections to an address of the stack; port 0 takes a free
 // one.
 func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
+	s.begins.RLock()
+	defer s.begins.RUnlock()
 	if err := s.own(at.Addr()); err != nil {
 		return nil, fmt.Errorf("tun: listen on %v: %w", at, err)
 	}
@@ -296,6 +313,8 @@ func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
 // ListenUDP opens a UDP socket at an address of the stack. Its datagrams may be
 // fragmented on their way, as with most sockets of a kernel.
 func (s *Stack) ListenUDP(at netip.AddrPort) (net.PacketConn, error) {
+	s.begins.RLock()
+	defer s.begins.RUnlock()
 	if err := s.own(at.Addr()); err != nil {
 		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, err)
 	}

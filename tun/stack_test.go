@@ -149,6 +149,59 @@ func TestStackRefuses(t *testing.T) {
 	}
 }
 
+// TestStackClosesMeanwhile: a stack that is closed while somebody begins to dial, or to
+// listen, is closed all the same, and tells so whoever did.
+func TestStackClosesMeanwhile(t *testing.T) {
+	at := netip.MustParseAddrPort("100.80.0.1:80")
+	for name, begin := range map[string]func(*Stack) error{
+		"dial": func(s *Stack) error {
+			_, err := s.DialTCP(context.Background(), netip.MustParseAddrPort("100.80.0.2:80"))
+			return err
+		},
+		"listen": func(s *Stack) error {
+			l, err := s.ListenTCP(at)
+			if err == nil {
+				_, err = l.Accept()
+			}
+			return err
+		},
+		"listen on udp": func(s *Stack) error {
+			c, err := s.ListenUDP(at)
+			if err == nil {
+				_, _, err = c.ReadFrom(make([]byte, 1))
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 200 {
+				s, err := NewStack([]netip.Addr{at.Addr()}, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun, closed := make(chan error, 1), make(chan error, 1)
+				go func() { begun <- begin(s) }()
+				go func() { closed <- s.Close() }()
+				late := time.After(5 * time.Second)
+				for begun != nil || closed != nil { // they end now, or the test fails
+					select {
+					case err := <-begun:
+						if begun = nil; !errors.Is(err, net.ErrClosed) {
+							t.Errorf("it ended with %v, want %v", err, net.ErrClosed)
+						}
+					case err := <-closed:
+						if closed = nil; err != nil {
+							t.Errorf("close: %v", err)
+						}
+					case <-late:
+						t.Fatalf("after 5 s, Close has ended: %v; what began meanwhile: %v", closed == nil, begun == nil)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestStackUDP(t *testing.T) {
 	a, b := twoStacks(t)
 	joinStacks(t, a, b, nil)
