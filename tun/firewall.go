@@ -76,6 +76,26 @@ func replaceTable(j *journal, open map[netip.Addr]native) error {
 		}
 	}
 	accept := nftables.ChainPolicyAccept
+	for _, g := range guards(j) {
+		chain := c.AddChain(&nftables.Chain{
+			Name: g.chain, Table: t, Type: nftables.ChainTypeFilter,
+			Hooknum: g.hook, Priority: nftables.ChainPriorityRaw, Policy: &accept,
+		})
+		for _, exprs := range g.rules {
+			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs})
+		}
+	}
+	return c.Flush()
+}
+
+// guard is a chain of ours with its rules.
+type guard struct {
+	chain string
+	hook  *nftables.ChainHook
+	rules [][]expr.Any
+}
+
+func guards(j *journal) (all []guard) {
 	for _, side := range []struct {
 		name   string
 		hook   *nftables.ChainHook
@@ -85,25 +105,21 @@ func replaceTable(j *journal, open map[netip.Addr]native) error {
 		{"in", nftables.ChainHookPrerouting, expr.MetaKeyIIFNAME, []string{"in", "probe"}},
 		{"out", nftables.ChainHookPostrouting, expr.MetaKeyOIFNAME, []string{"out"}},
 	} {
-		chain := c.AddChain(&nftables.Chain{
-			Name: side.name, Table: t, Type: nftables.ChainTypeFilter,
-			Hooknum: side.hook, Priority: nftables.ChainPriorityRaw, Policy: &accept,
-		})
-		add := func(exprs []expr.Any) { c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs}) }
+		g := guard{chain: side.name, hook: side.hook}
 		for _, name := range []string{"lo", j.Tun} {
-			add(acceptInterface(side.key, name))
+			g.rules = append(g.rules, acceptInterface(side.key, name))
 		}
 		if j.CIDR4.IsValid() {
 			for _, set := range side.native {
-				add(acceptNative(j, set))
+				g.rules = append(g.rules, acceptNative(j, set))
 			}
 		}
 		for _, n := range j.nets() {
-			add(dropNet(n.cidr, false))
-			add(dropNet(n.cidr, true))
+			g.rules = append(g.rules, dropNet(n.cidr, false), dropNet(n.cidr, true))
 		}
+		all = append(all, g)
 	}
-	return c.Flush()
+	return all
 }
 
 func acceptInterface(key expr.MetaKey, name string) []expr.Any {

@@ -29,8 +29,8 @@ func (h *Host) repair() (mended []string, err error) {
 		return nil
 	}
 	if h.firewalled {
-		there, err := hasTable(h.journal)
-		if err == nil && !there {
+		whole, err := hasRules(h.journal)
+		if err == nil && !whole {
 			err = note("firewall table", replaceTable(h.journal, h.natives))
 		}
 		if err != nil {
@@ -131,4 +131,26 @@ func hasTable(j *journal) (bool, error) {
 	return slices.ContainsFunc(chains, func(ch *nftables.Chain) bool {
 		return ch.Name == ownerChain(j) && ch.Table != nil && ch.Table.Name == j.table()
 	}), nil
+}
+
+// hasRules reports whether the table is there with as many rules as it was made with:
+// a chain that was flushed has none. Somebody's own among them are left alone.
+func hasRules(j *journal) (bool, error) {
+	if there, err := hasTable(j); err != nil || !there {
+		return false, err
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return false, err
+	}
+	for _, g := range guards(j) {
+		rules, err := c.GetRules(firewallTable(j), &nftables.Chain{Name: g.chain})
+		if err != nil {
+			return false, fmt.Errorf("tun: listing firewall rules: %w", err)
+		}
+		if len(rules) < len(g.rules) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

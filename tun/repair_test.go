@@ -65,21 +65,28 @@ func TestWatchKeepsTheHost(t *testing.T) {
 	}
 }
 
-// TestRepairFirewall: a firewall that was flushed is put back, an administrator's
-// address on the link is left alone, and where nothing is missing nothing is done.
+// TestRepairFirewall: a firewall that was flushed, all of it or its rules alone, is put
+// back, an administrator's address on the link and rule in a chain are left alone, and
+// where nothing is missing nothing is done.
 func TestRepairFirewall(t *testing.T) {
 	isolate(t)
 	h := mustOpen(t, testConfig(t.TempDir()))
 	defer h.Close()
 	want := run(t, "nft list ruleset")
-	run(t, "nft flush ruleset")
 	run(t, "ip addr add 100.80.0.77/32 dev mesh0")
-	if mended, err := h.repair(); err != nil || len(mended) != 1 {
-		t.Errorf("%q was put back, %v; want the firewall's table", mended, err)
+	for _, damage := range []string{
+		"nft flush ruleset", "nft flush table inet meshmpi_mesh0", "nft flush chain inet meshmpi_mesh0 out",
+		"nft delete chain inet meshmpi_mesh0 in",
+	} {
+		run(t, damage)
+		if mended, err := h.repair(); err != nil || len(mended) != 1 {
+			t.Errorf("%s: %q was put back, %v; want the firewall's table", damage, mended, err)
+		}
+		if got := run(t, "nft list ruleset"); got != want {
+			t.Errorf("%s: ruleset\n%s\nwant\n%s", damage, got, want)
+		}
 	}
-	if got := run(t, "nft list ruleset"); got != want {
-		t.Errorf("ruleset\n%s\nwant\n%s", got, want)
-	}
+	run(t, "nft insert rule inet meshmpi_mesh0 in iifname administrators accept")
 	if mended, err := h.repair(); err != nil || len(mended) != 0 {
 		t.Errorf("%q was put back, %v; want nothing", mended, err)
 	}
