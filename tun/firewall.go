@@ -1,6 +1,7 @@
 package tun
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,8 +21,8 @@ import (
 //		set native_out { type ifname . ipv4_addr; }
 //		chain in {
 //			type filter hook prerouting priority raw; policy accept;
-//			iifname "lo" accept
-//			iifname "mesh0" accept
+//			iif "lo" accept                  # by index, which renaming leaves
+//			iif "mesh0" accept
 //			iiftype ether ip daddr OWN iifname . ether saddr . ip saddr @native_in accept
 //			… udp dport 7726 … @native_probe accept
 //			ip saddr CIDR counter drop       # spoofed
@@ -30,7 +31,7 @@ import (
 //		}
 //		chain out {
 //			type filter hook postrouting priority raw; policy accept;
-//			oifname …                        # as above: leaks, our own and forwarded ones
+//			oif …                            # as above: leaks, our own and forwarded ones
 //			ip saddr OWN oifname . ip daddr @native_out accept
 //		}
 //	}
@@ -38,7 +39,10 @@ import (
 // The hooks see a packet before connection tracking, NAT and anybody's accept;
 // a drop is final. Packets between the host's own addresses pass through lo.
 
-const ifNameLen = 16 // bytes the kernel compares of an interface's name
+const (
+	ifNameLen = 16 // bytes the kernel compares of an interface's name
+	loopback  = 1  // lo's index in every network namespace, LOOPBACK_IFINDEX
+)
 
 func ownerChain(j *journal) string { return "owner_" + j.Owner }
 
@@ -49,7 +53,7 @@ func firewallTable(j *journal) *nftables.Table {
 // setFirewall puts our table in place of any by its name, in one transaction:
 // there is no instant without it.
 func (h *Host) setFirewall() error {
-	err := replaceTable(h.journal, nil)
+	err := replaceTable(h.journal, h.index, nil)
 	if err != nil && noNFTables(err) {
 		h.warn("no nftables in this kernel: neighbours on the LAN can spoof virtual addresses", "err", err)
 		return nil
@@ -58,7 +62,7 @@ func (h *Host) setFirewall() error {
 	return err
 }
 
-func replaceTable(j *journal, open map[netip.Addr]native) error {
+func replaceTable(j *journal, link int, open map[netip.Addr]native) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -76,7 +80,7 @@ func replaceTable(j *journal, open map[netip.Addr]native) error {
 		}
 	}
 	accept := nftables.ChainPolicyAccept
-	for _, g := range guards(j) {
+	for _, g := range guards(j, link) {
 		chain := c.AddChain(&nftables.Chain{
 			Name: g.chain, Table: t, Type: nftables.ChainTypeFilter,
 			Hooknum: g.hook, Priority: nftables.ChainPriorityRaw, Policy: &accept,
@@ -95,19 +99,20 @@ type guard struct {
 	rules [][]expr.Any
 }
 
-func guards(j *journal) (all []guard) {
+// guards are those of a TUN with that index.
+func guards(j *journal, link int) (all []guard) {
 	for _, side := range []struct {
 		name   string
 		hook   *nftables.ChainHook
 		key    expr.MetaKey
 		native []string
 	}{
-		{"in", nftables.ChainHookPrerouting, expr.MetaKeyIIFNAME, []string{"in", "probe"}},
-		{"out", nftables.ChainHookPostrouting, expr.MetaKeyOIFNAME, []string{"out"}},
+		{"in", nftables.ChainHookPrerouting, expr.MetaKeyIIF, []string{"in", "probe"}},
+		{"out", nftables.ChainHookPostrouting, expr.MetaKeyOIF, []string{"out"}},
 	} {
 		g := guard{chain: side.name, hook: side.hook}
-		for _, name := range []string{"lo", j.Tun} {
-			g.rules = append(g.rules, acceptInterface(side.key, name))
+		for _, index := range []int{loopback, link} {
+			g.rules = append(g.rules, acceptInterface(side.key, index))
 		}
 		if j.CIDR4.IsValid() {
 			for _, set := range side.native {
@@ -122,12 +127,10 @@ func guards(j *journal) (all []guard) {
 	return all
 }
 
-func acceptInterface(key expr.MetaKey, name string) []expr.Any {
-	padded := make([]byte, ifNameLen)
-	copy(padded, name)
+func acceptInterface(key expr.MetaKey, index int) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: key, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: padded},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.NativeEndian.AppendUint32(nil, uint32(index))},
 		&expr.Verdict{Kind: expr.VerdictAccept},
 	}
 }

@@ -186,6 +186,11 @@ func (h *Host) build(steps []step) error {
 	if err := h.journal.write(h.cfg.StateDir); err != nil {
 		return err
 	}
+	link, err := netlink.LinkByName(h.cfg.Name)
+	if err != nil {
+		return fmt.Errorf("tun: finding %s: %w", h.cfg.Name, err)
+	}
+	h.index = link.Attrs().Index
 	for _, s := range steps {
 		if err := s.do(); err != nil {
 			return fmt.Errorf("tun: setting the %s of %s: %w", s.what, h.cfg.Name, err)

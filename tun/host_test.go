@@ -45,7 +45,7 @@ func TestOpenSetsUpAndCloseLeavesNoTrace(t *testing.T) {
 		{"ip -6 route", "unreachable fd80:1::/64 dev lo proto 77 metric 1073741824"},
 		{"nft list ruleset", "ip saddr 100.80.0.0/16 counter packets 0 bytes 0 drop"},
 		{"nft list ruleset", "ip6 daddr fd80:1::/64 counter packets 0 bytes 0 drop"},
-		{"nft list ruleset", `oifname "mesh0" accept`},
+		{"nft list ruleset", `oif "mesh0" accept`},
 	} {
 		if got := run(t, c.command); !strings.Contains(got, c.want) {
 			t.Errorf("%s: no %q in\n%s", c.command, c.want, got)

@@ -98,11 +98,10 @@ func dump[T any](list func() ([]T, error)) (all []T, err error) {
 
 // setLink sets what is the link's own. All of it may be set again.
 func (h *Host) setLink() error {
-	link, err := netlink.LinkByName(h.cfg.Name)
+	link, err := netlink.LinkByIndex(h.index)
 	if err != nil {
 		return err
 	}
-	h.index = link.Attrs().Index
 	if err := netlink.LinkSetAlias(link, h.journal.alias()); err != nil {
 		return err
 	}

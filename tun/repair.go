@@ -29,9 +29,9 @@ func (h *Host) repair() (mended []string, err error) {
 		return nil
 	}
 	if h.firewalled {
-		whole, err := hasRules(h.journal)
+		whole, err := hasRules(h.journal, h.index)
 		if err == nil && !whole {
-			err = note("firewall table", replaceTable(h.journal, h.natives))
+			err = note("firewall table", replaceTable(h.journal, h.index, h.natives))
 		}
 		if err != nil {
 			return mended, err
@@ -135,7 +135,7 @@ func hasTable(j *journal) (bool, error) {
 
 // hasRules reports whether the table is there with as many rules as it was made with:
 // a chain that was flushed has none. Somebody's own among them are left alone.
-func hasRules(j *journal) (bool, error) {
+func hasRules(j *journal, link int) (bool, error) {
 	if there, err := hasTable(j); err != nil || !there {
 		return false, err
 	}
@@ -143,7 +143,7 @@ func hasRules(j *journal) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, g := range guards(j) {
+	for _, g := range guards(j, link) {
 		rules, err := c.GetRules(firewallTable(j), &nftables.Chain{Name: g.chain})
 		if err != nil {
 			return false, fmt.Errorf("tun: listing firewall rules: %w", err)

@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"golang.org/x/sys/unix"
 	wgtun "golang.zx2c4.com/wireguard/tun"
 )
@@ -94,6 +96,41 @@ func TestPacketsFlow(t *testing.T) {
 	lan(t)
 	h := mustOpen(t, testConfig(t.TempDir()))
 	defer h.Close()
+	wantFlow(t, h)
+}
+
+// TestPacketsFlowWhenRenamed: an administrator may give the TUN another name while it is
+// in use, and what then has its name is none of ours.
+func TestPacketsFlowWhenRenamed(t *testing.T) {
+	isolate(t)
+	lan(t)
+	h := mustOpen(t, testConfig(t.TempDir()))
+	defer h.Close()
+	w := newWire(t)
+	for _, c := range []string{
+		"ip link set mesh0 down", "ip link set mesh0 name renamed", "ip link set renamed up",
+		"ip link set lan0 down", "ip link set lan0 name mesh0", "ip link set mesh0 up",
+	} {
+		run(t, c)
+	}
+	if _, err := h.repair(); err != nil { // its addresses went while it was down
+		t.Fatal(err)
+	}
+	wantFlow(t, h)
+	eventually.Holds(t, "the wire is up again", func() bool { // the kernel finishes in its own time
+		return strings.Count(run(t, "ip link"), "state UP") == 2
+	})
+	sock, port := listenUDP(t)
+	w.send(udp(peer4, own4, port, "spoofed"))
+	w.send(udp(near4, lan4, port, "honest"))
+	if got := receive(t, sock); got != "honest" {
+		t.Errorf("got %q past the table", got)
+	}
+}
+
+// wantFlow sends packets to this host, to peers and from them.
+func wantFlow(t *testing.T, h *Host) {
+	t.Helper()
 	sock, port := listenUDP(t)
 	for _, c := range []struct{ own, peer netip.Addr }{{own4, peer4}, {own6, peer6}} {
 		if err := sendUDP(t, c.own, port, "to myself"); err != nil {
