@@ -86,6 +86,9 @@ func replace(path string, old fs.FileInfo, data []byte) error {
 	dir := filepath.Dir(path)
 	mode := fs.FileMode(0o644)
 	if old != nil {
+		if !old.Mode().IsRegular() {
+			return fmt.Errorf("resolver: %s is not a regular file", path) // a link has come since it was followed
+		}
 		mode = old.Mode().Perm()
 	}
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithPermissions(mode), renameio.IgnoreUmask())

@@ -275,6 +275,62 @@ func TestRestoreForeign(t *testing.T) {
 	}
 }
 
+// TestLinkTakesOver has a program move the file, our edit and all, and put a link
+// to it in its place, as Debian's resolvconf does: the link is followed, not
+// replaced.
+func TestLinkTakesOver(t *testing.T) {
+	for _, end := range []string{"Close", "Restore", "Watch and Close"} {
+		t.Run(end, func(t *testing.T) {
+			h := newHost(t)
+			h.write("etc/resolv.conf", theirs)
+			r := h.install()
+			h.write("run/manager/resolv.conf", h.read("etc/resolv.conf"))
+			if err := os.Remove(h.path("etc/resolv.conf")); err != nil {
+				t.Fatal(err)
+			}
+			h.link("../run/manager/resolv.conf", "etc/resolv.conf")
+			switch end {
+			case "Restore": // as after a crash
+				h.restore()
+			case "Watch and Close":
+				for range 4 {
+					if err := r.look(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !edited(h) {
+					t.Errorf("our server is not back: %q", h.read("etc/resolv.conf"))
+				}
+				fallthrough
+			default:
+				if err := r.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if to, err := os.Readlink(h.path("etc/resolv.conf")); err != nil || to != "../run/manager/resolv.conf" {
+				t.Errorf("the link leads to %q, %v", to, err)
+			}
+			if got := h.read("run/manager/resolv.conf"); got != theirs {
+				t.Errorf("put back %q, want %q", got, theirs)
+			}
+		})
+	}
+}
+
+// TestWriteNeverReplacesLinks: a link that has come meanwhile is an error.
+func TestWriteNeverReplacesLinks(t *testing.T) {
+	h := newHost(t)
+	h.write("run/manager/resolv.conf", theirs)
+	h.link("../run/manager/resolv.conf", "etc/resolv.conf")
+	before := h.tree()
+	if err := write(h.path("etc/resolv.conf"), []byte("nameserver 10.9.9.9\n")); err == nil {
+		t.Error("written in a link's place")
+	}
+	if after := h.tree(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
 // TestLeftover installs over an edit whose journal is gone: it is never taken
 // for an original.
 func TestLeftover(t *testing.T) {

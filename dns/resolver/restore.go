@@ -55,10 +55,15 @@ func (j journal) undo(e env) (changed []string, err error) {
 
 // heal takes our edit out of the file it was made in and, should Path lead
 // elsewhere by now, out of that file too: whoever replaced a link may have
-// copied the content. It leaves files without our edit alone.
+// copied the content, and whoever put a link in the file's place too. It leaves
+// files without our edit alone.
 func (e *fileEntry) heal() (changed []string, err error) {
-	paths := []string{e.Target}
-	if now, err := follow(e.Root, e.Path); err == nil && now != e.Target {
+	target, err := follow(e.Root, e.Target)
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{target}
+	if now, err := follow(e.Root, e.Path); err == nil && now != target {
 		paths = append(paths, now)
 	}
 	for _, path := range paths {
