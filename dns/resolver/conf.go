@@ -9,11 +9,10 @@ import (
 )
 
 // Limits of resolv.conf: ours on its size, glibc's on what it reads of it
-// (resolv.conf(5): MAXNS, and MAXDNSRCH with 256 characters until glibc 2.26).
+// (resolv.conf(5): MAXNS, and 256 characters of search list until glibc 2.26).
 const (
 	maxConf       = 64 << 10
 	maxServers    = 3
-	maxSearch     = 6
 	maxSearchText = 255
 )
 
@@ -109,20 +108,24 @@ func marked(line []byte, m marks) bool {
 }
 
 // searchList is what the edited file searches: our domains, then the
-// original's, without repetition and within glibc's limits.
+// original's, without repetition. Where the original keeps to the length that
+// old versions of glibc cut at, amid a domain, so does the list. Those read no
+// more than six domains either, but pass over the rest by themselves.
 func (e edit) searchList(orig []byte) []string {
 	theirs := parseSearch(orig)
 	if theirs == nil && e.host != "" {
 		theirs = []string{e.host}
 	}
+	limited := len(strings.Join(theirs, " ")) <= maxSearchText
 	var list []string
-	length := -1
+	length, seen := -1, make(map[string]bool)
 	for _, d := range slices.Concat(e.search, theirs) {
-		same := func(have string) bool { return strings.EqualFold(have, d) }
-		if d == "." || slices.ContainsFunc(list, same) {
+		key := strings.ToLower(d)
+		if d == "." || seen[key] {
 			continue
 		}
-		if len(list) == maxSearch || length+1+len(d) > maxSearchText {
+		seen[key] = true
+		if limited && length+1+len(d) > maxSearchText {
 			break
 		}
 		list = append(list, d)
