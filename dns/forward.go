@@ -15,7 +15,7 @@ import (
 // Limits of forwarding.
 const (
 	maxInFlight  = 512                         // questions being forwarded at a time
-	maxSame      = 8                           // of them, asking the same thing in different octets
+	maxSame      = 64                          // of them, asking the same thing in different octets
 	maxUpstreams = 4                           // asked for one question
 	tryTimeout   = 2 * time.Second             // of one upstream
 	allTimeout   = 4500 * time.Millisecond     // of one question: below the 5 s after which clients ask again
@@ -31,7 +31,8 @@ const (
 // host ask for the same name. This also breaks loops through other forwarders
 // on the host that have us as their upstream: a question that comes back as it
 // was waits for itself and times out; one that comes back altered is cut off
-// after maxSame rounds.
+// after maxSame rounds. These are no fewer because ranks whose questions carry
+// cookies, of each process its own (RFC 7873), cannot share an exchange either.
 type forwarder struct {
 	upstreams func() []netip.AddrPort
 	ours      func(netip.AddrPort) bool

@@ -253,6 +253,40 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestCookies has many ask for one thing at once, each with a cookie of its own.
+func TestCookies(t *testing.T) {
+	const clients = 32
+	release := make(chan struct{})
+	up := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		<-release
+		texts(1)(w, q)
+	})
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(up)
+	s := newServer(t, cfg)
+	at := serve(t, s)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			q := question("example.com", miekgdns.TypeTXT)
+			q.SetEdns0(ednsUDP, false)
+			q.IsEdns0().Option = []miekgdns.EDNS0{&miekgdns.EDNS0_COOKIE{Code: miekgdns.EDNS0COOKIE, Cookie: fmt.Sprintf("%016x", i)}}
+			c := miekgdns.Client{Timeout: 5 * time.Second}
+			m, _, err := c.Exchange(q, at.String())
+			if err != nil || m.Rcode != miekgdns.RcodeSuccess || len(m.Answer) != 1 {
+				t.Errorf("client %d: %v %v", i, m, err)
+			}
+		})
+	}
+	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if st := s.Stats(); st.Forwarded+st.Looped == clients {
+			break
+		}
+	}
+	close(release)
+	wg.Wait()
+}
+
 // TestBusy fills every slot: the next question fails at once and is counted.
 func TestBusy(t *testing.T) {
 	cfg := testConfig()
