@@ -144,14 +144,20 @@ func (f *forwarder) ask(ctx context.Context, q *query) []byte {
 
 // exchange asks the upstreams one after another until one answers. A code that
 // only says that this server could not help counts as none, but is kept in
-// case that nobody does better.
+// case that nobody does better. Who is left less than a whole try by those
+// before, and fails, is not held to be ailing: it may well answer when it is the
+// first to be asked.
 func (f *forwarder) exchange(ctx context.Context, q *query) []byte {
 	ctx, cancel := context.WithTimeout(ctx, allTimeout)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
 	var kept []byte
 	for _, up := range f.order() {
+		whole := time.Until(deadline) >= tryTimeout
 		answer, err := askUpstream(ctx, up, q)
-		f.mark(up, err)
+		if whole || err == nil {
+			f.mark(up, err)
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				break

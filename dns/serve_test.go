@@ -166,6 +166,25 @@ func TestForwardOrder(t *testing.T) {
 	}
 }
 
+// TestForwardSlow: a slow server that the dead ones before it leave no time is
+// asked first the next time.
+func TestForwardSlow(t *testing.T) {
+	t.Parallel()
+	slow := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
+		time.Sleep(800 * time.Millisecond)
+		texts(1)(w, q)
+	})
+	cfg := testConfig()
+	cfg.Upstreams = upstreams(upstream(t, silent), upstream(t, silent), slow)
+	at := serve(t, newServer(t, cfg))
+	for i, want := range []int{miekgdns.RcodeServerFailure, miekgdns.RcodeSuccess} {
+		m := exchange(t, at, "udp", question(fmt.Sprintf("%d.example.com", i), miekgdns.TypeTXT))
+		if m.Rcode != want {
+			t.Errorf("question %d: got %s, want %s", i, miekgdns.RcodeToString[m.Rcode], miekgdns.RcodeToString[want])
+		}
+	}
+}
+
 // TestNeverOurselves checks that our own addresses are left out of the upstreams.
 func TestNeverOurselves(t *testing.T) {
 	var s *Server
