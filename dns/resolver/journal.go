@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 // The journal says what was changed and how it was before. It is written and
@@ -102,8 +103,12 @@ func saveJournal(stateDir string, j journal) error {
 			err = syncDir(stateDir)
 		}
 	}
+	var cause unix.Errno
+	if errors.As(err, &cause) {
+		err = cause // without the temporary file's name, which is another each time
+	}
 	if err != nil {
-		return fmt.Errorf("resolver: journal, without which the host's resolver stays as it is: %w", err)
+		return fmt.Errorf("resolver: write the journal in %s, without which the host's resolver stays as it is: %w", stateDir, err)
 	}
 	return nil
 }

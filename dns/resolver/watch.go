@@ -32,12 +32,17 @@ type watch struct {
 func (r *Resolver) Watch(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	said := "" // the last look's error, lest it be said each second
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := r.look(ctx); err != nil {
+			err := r.look(ctx)
+			if err == nil {
+				said = ""
+			} else if text := err.Error(); text != said {
+				said = text
 				r.cfg.Log.Warn("resolver", "err", err)
 			}
 		}
@@ -118,10 +123,10 @@ func (r *Resolver) adopt(target string, data []byte, exists bool, now time.Time)
 		}
 		orig, exists = again, ok
 	}
-	w.edits = append(w.edits, now)
 	if err := r.put(target, orig, exists); err != nil {
 		return err
 	}
+	w.edits = append(w.edits, now)
 	r.cfg.Log.Info("resolver learned from a change", "file", target, "upstreams", r.upstreams)
 	w.target = ""
 	return nil

@@ -1,7 +1,9 @@
 package resolver
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -15,7 +17,15 @@ import (
 // watched installs on a host and runs Watch for the test's duration, inside a bubble.
 func watched(t *testing.T, h *host) *Resolver {
 	t.Helper()
-	r := h.install()
+	return watching(t, h, h.config())
+}
+
+func watching(t *testing.T, h *host, cfg Config) *Resolver {
+	t.Helper()
+	r, err := install(cfg, h.env)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Watch(ctx) }()
@@ -162,6 +172,35 @@ func TestWatchGivesWay(t *testing.T) {
 		time.Sleep(editWindow)
 		if looks(2); !edited(h) {
 			t.Error("not edited when peace returned")
+		}
+	})
+}
+
+// TestWatchSaysOnce: why the file cannot be edited is said once, and again when it
+// comes back; it is no fight, and nothing is held back when it has gone.
+func TestWatchSaysOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.write("etc/resolv.conf", theirs)
+		var log bytes.Buffer // read while Watch sleeps
+		cfg := h.config()
+		cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		watching(t, h, cfg)
+		for i := range 2 {
+			if err := os.Rename(h.state, h.state+".away"); err != nil {
+				t.Fatal(err)
+			}
+			h.write("etc/resolv.conf", theirs)
+			looks(20)
+			if got := log.String(); strings.Count(got, "\n") != i+1 || strings.Count(got, "journal") < i+1 {
+				t.Errorf("the journal cannot be written, time %d: said\n%s", i+1, got)
+			}
+			if err := os.Rename(h.state+".away", h.state); err != nil {
+				t.Fatal(err)
+			}
+			if looks(3); !edited(h) {
+				t.Error("not edited when the journal can be written again")
+			}
 		}
 	})
 }
