@@ -43,6 +43,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -81,11 +82,12 @@ type Resolver struct {
 	env  env
 	edit edit
 
-	mu        sync.Mutex
-	journal   journal // what is on disk
-	upstreams []netip.AddrPort
-	closed    bool
-	watch     watch
+	upstreams atomic.Pointer[[]netip.AddrPort] // not under mu, which is held over resolvectl and fsync
+
+	mu      sync.Mutex
+	journal journal // what is on disk
+	closed  bool
+	watch   watch
 }
 
 // Install changes the host's resolver. It first repairs what a crash left
@@ -224,17 +226,13 @@ func (r *Resolver) learn(orig []byte, but ...netip.Addr) {
 	for _, a := range servers {
 		ups = append(ups, netip.AddrPortFrom(a, port))
 	}
-	r.upstreams = ups
+	r.upstreams.Store(&ups)
 }
 
 // Upstreams returns the servers that the host had, or has been given since, in
 // their order, without ours and at most 8. A resolv.conf that names none means
-// 127.0.0.1, where a server may run or not.
-func (r *Resolver) Upstreams() []netip.AddrPort {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.upstreams)
-}
+// 127.0.0.1, where a server may run or not. It never waits.
+func (r *Resolver) Upstreams() []netip.AddrPort { return slices.Clone(*r.upstreams.Load()) }
 
 // Close puts everything back and removes the journal. On error the journal
 // stays, for Restore. A second Close does nothing.

@@ -127,7 +127,7 @@ func (r *Resolver) adopt(target string, data []byte, exists bool, now time.Time)
 		return err
 	}
 	w.edits = append(w.edits, now)
-	r.cfg.Log.Info("resolver learned from a change", "file", target, "upstreams", r.upstreams)
+	r.cfg.Log.Info("resolver learned from a change", "file", target, "upstreams", r.Upstreams())
 	w.target = ""
 	return nil
 }
@@ -142,7 +142,7 @@ func (r *Resolver) stand(orig, data []byte) error {
 		return err
 	}
 	r.journal = next
-	r.cfg.Log.Info("resolver shared with another network's meshd", "file", file.Target, "upstreams", r.upstreams)
+	r.cfg.Log.Info("resolver shared with another network's meshd", "file", file.Target, "upstreams", r.Upstreams())
 	r.watch.target = ""
 	return nil
 }

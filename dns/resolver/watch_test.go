@@ -235,6 +235,36 @@ func TestWatchResolved(t *testing.T) {
 	})
 }
 
+// TestUpstreamsNeverWait: forwarding goes on while systemd-resolved hangs.
+func TestUpstreamsNeverWait(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/resolv.conf", "nameserver 127.0.0.53\n")
+	h.env.runs = func() bool { return true }
+	r := h.install()
+	called, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.env.ctl = func(context.Context, ...string) error {
+		once.Do(func() { close(called) })
+		<-release
+		return nil
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(release)
+	wg.Go(func() { _ = r.look(t.Context()) })
+	<-called
+	got := make(chan []string, 1)
+	wg.Go(func() { got <- addrs(r) })
+	select {
+	case ups := <-got:
+		if want := []string{"127.0.0.53:53"}; !slices.Equal(ups, want) {
+			t.Errorf("upstreams %v, want %v", ups, want)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("Upstreams waits for resolvectl")
+	}
+}
+
 // TestTwoNetworks: the daemons of two networks on one host leave each other's edit
 // alone, whoever comes and goes first; the one in front asks the one behind, never
 // the other way round.
