@@ -42,6 +42,14 @@ type fileEntry struct {
 	Made     []string   `json:"made,omitempty"` // directories made for Target, outermost first
 }
 
+// check reports contents longer than a journal may hold.
+func (e *fileEntry) check() error {
+	if len(e.Original) > maxConf || len(e.Written) > 2*maxConf {
+		return fmt.Errorf("resolver: %s is longer than any resolv.conf (%d bytes, and %d with our edit); shorten it", e.Target, maxConf, 2*maxConf)
+	}
+	return nil
+}
+
 // decodeJournal reads a journal. A journal is root's own file, but it may come
 // from another version or a damaged disk: nothing in it is taken on trust.
 func decodeJournal(raw []byte) (journal, error) {
@@ -61,7 +69,7 @@ func decodeJournal(raw []byte) (journal, error) {
 	if j.File == nil {
 		return j, nil
 	}
-	if len(j.File.Original) > maxConf || len(j.File.Written) > 2*maxConf || len(j.File.Made) > maxMade {
+	if j.File.check() != nil || len(j.File.Made) > maxMade {
 		return journal{}, errors.New("it holds more than we write")
 	}
 	for _, p := range append([]string{j.File.Root, j.File.Path, j.File.Target}, j.File.Made...) {

@@ -193,9 +193,6 @@ func (r *Resolver) beginLink() error {
 
 // put edits target, whose content without our edit is orig; journal first.
 func (r *Resolver) put(target string, orig []byte, exists bool) error {
-	if len(orig) > maxConf {
-		return fmt.Errorf("resolver: %s is longer than any resolv.conf (%d bytes)", target, maxConf)
-	}
 	next := r.journal
 	next.File = &fileEntry{
 		Root: r.cfg.Root, Path: r.path(), Target: target, Server: r.cfg.Server, Existed: exists,
@@ -203,6 +200,9 @@ func (r *Resolver) put(target string, orig []byte, exists bool) error {
 	}
 	if old := r.journal.File; old != nil && old.Target == target && len(next.File.Made) == 0 {
 		next.File.Made = old.Made
+	}
+	if err := next.File.check(); err != nil {
+		return err
 	}
 	if err := saveJournal(r.cfg.StateDir, next); err != nil {
 		return err

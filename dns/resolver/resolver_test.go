@@ -364,6 +364,7 @@ func TestInstallRefuses(t *testing.T) {
 		{"directory", func(h *host, _ *Config) { os.Mkdir(h.path("etc/resolv.conf"), 0o755) }, "not a regular file"},
 		{"pipe", func(h *host, _ *Config) { syscall.Mkfifo(h.path("etc/resolv.conf"), 0o644) }, "not a regular file"},
 		{"huge", func(h *host, _ *Config) { h.write("etc/resolv.conf", strings.Repeat("#\n", maxConf)) }, "longer"},
+		{"huge with our edit", func(h *host, _ *Config) { h.write("etc/resolv.conf", strings.Repeat("search a\n", 7000)) }, "shorten it"},
 		{"loop", func(h *host, _ *Config) { h.link("resolv.conf", "etc/resolv.conf") }, "symbolic links"},
 		{"damaged journal", func(h *host, c *Config) {
 			os.WriteFile(filepath.Join(c.StateDir, journalName), []byte("{"), 0o600)

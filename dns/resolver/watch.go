@@ -138,6 +138,9 @@ func (r *Resolver) stand(orig, data []byte) error {
 	next, file := r.journal, *r.journal.File
 	file.Original, file.Written = orig, data
 	next.File = &file
+	if err := file.check(); err != nil {
+		return err
+	}
 	if err := saveJournal(r.cfg.StateDir, next); err != nil {
 		return err
 	}

@@ -235,6 +235,39 @@ func TestWatchResolved(t *testing.T) {
 	})
 }
 
+// TestWatchNeverOutgrowsJournal: what others make of the file may be longer than a
+// journal may hold, and a start after a crash still reads it.
+func TestWatchNeverOutgrowsJournal(t *testing.T) {
+	comment := "#" + strings.Repeat("x", maxConf) + "\n"
+	for what, change := range map[string]func(h *host){
+		"search lines": func(h *host) { h.write("etc/resolv.conf", strings.Repeat("search a\n", 7000)) },
+		"behind another network's edit": func(h *host) {
+			other := testEdit()
+			other.server = netip.MustParseAddr("127.77.0.54")
+			h.write("etc/resolv.conf", string(other.apply([]byte(h.read("etc/resolv.conf"))))+comment)
+		},
+	} {
+		h := newHost(t)
+		h.write("etc/resolv.conf", theirs)
+		r := h.install()
+		change(h)
+		was := h.read("etc/resolv.conf")
+		var err error
+		for range 2 {
+			err = r.look(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), "shorten it") {
+			t.Errorf("%s: got %v, want an error that says what to do", what, err)
+		}
+		if h.read("etc/resolv.conf") != was {
+			t.Errorf("%s: the file was changed", what)
+		}
+		if _, ok, err := loadJournal(h.state); err != nil || !ok {
+			t.Errorf("%s: the journal is there: %v, %v", what, ok, err)
+		}
+	}
+}
+
 // TestUpstreamsNeverWait: forwarding goes on while systemd-resolved hangs.
 func TestUpstreamsNeverWait(t *testing.T) {
 	h := newHost(t)
