@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,32 +70,32 @@ func read(path string) (data []byte, ok bool, err error) {
 // Readers see the old or the new content, if the file can be replaced. It
 // cannot if it is a mount point (containers mount /etc/resolv.conf), has other
 // names, or lies in a directory closed to us; then it is written in place.
-func write(path string, data []byte) error {
+func write(path string, data []byte, server netip.Addr) error {
 	st, err := os.Lstat(path)
 	if err == nil && st.Mode().IsRegular() && st.Sys().(*syscall.Stat_t).Nlink > 1 {
 		return writeInPlace(path, data)
 	}
-	if err := replace(path, st, data); err == nil {
+	if err := replace(path, st, data, server); err == nil {
 		return nil
 	}
 	return writeInPlace(path, data)
 }
 
-// replace renames a new file over path. old is nil where there is none.
-func replace(path string, old fs.FileInfo, data []byte) error {
-	dir := filepath.Dir(path)
+// replace renames a draft with the server's name over path. old is nil where there
+// is none.
+func replace(path string, old fs.FileInfo, data []byte, server netip.Addr) error {
 	mode := fs.FileMode(0o644)
 	if old != nil {
-		if !old.Mode().IsRegular() {
+		if mode = old.Mode(); !mode.IsRegular() {
 			return fmt.Errorf("resolver: %s is not a regular file", path) // a link has come since it was followed
 		}
-		mode = old.Mode().Perm()
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithPermissions(mode), renameio.IgnoreUmask())
+	f, err := draft(path, server)
 	if err != nil {
 		return err
 	}
-	defer f.Cleanup()
+	defer os.Remove(f.Name()) // unless it has been renamed
+	defer f.Close()
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
@@ -104,17 +104,44 @@ func replace(path string, old fs.FileInfo, data []byte) error {
 		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
 			return err
 		}
-		if err := f.Chmod(old.Mode()); err != nil { // chown clears bits
-			return err
-		}
-		if err := copyXattrs(path, f.File); err != nil {
-			return err
-		}
 	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
+	if err := f.Chmod(mode); err != nil { // chown clears bits
 		return err
 	}
-	return syncDir(dir)
+	if old != nil {
+		if err := copyXattrs(path, f); err != nil {
+			return err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// draftName is what the names of files begin with that are to replace path. It
+// tells them from other programs' and from those of other networks' daemons.
+func draftName(path string, server netip.Addr) string {
+	return "." + filepath.Base(path) + ".meshmpi-" + server.String() + "-"
+}
+
+// draft makes an empty file beside path, to be renamed over it.
+func draft(path string, server netip.Addr) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), draftName(path, server)+"*")
+}
+
+// sweep removes the drafts beside path, which writers that were killed left.
+func sweep(path string, server netip.Addr) {
+	dir := filepath.Dir(path)
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		if f.Type().IsRegular() && strings.HasPrefix(f.Name(), draftName(path, server)) {
+			_ = os.Remove(filepath.Join(dir, f.Name())) // in nobody's way
+		}
+	}
 }
 
 // copyXattrs copies path's extended attributes to f.

@@ -106,6 +106,11 @@ func saveJournal(stateDir string, j journal) error {
 	j.Version = journalVersion
 	raw, err := json.Marshal(j)
 	if err == nil {
+		// Temporary files stand beside it; those of writers that were killed go here.
+		stale, _ := filepath.Glob(filepath.Join(stateDir, "."+journalName+"*"))
+		for _, f := range stale {
+			_ = os.Remove(f) // in nobody's way
+		}
 		path := filepath.Join(stateDir, journalName)
 		if err = renameio.WriteFile(path, raw, 0o600, renameio.WithTempDir(stateDir), renameio.IgnoreUmask()); err == nil {
 			err = syncDir(stateDir)

@@ -213,7 +213,7 @@ func (r *Resolver) put(target string, orig []byte, exists bool) error {
 			return fmt.Errorf("resolver: %w", err)
 		}
 	}
-	return write(target, next.File.Written)
+	return write(target, next.File.Written, r.cfg.Server)
 }
 
 // learn takes the upstreams, but some, from orig, a resolv.conf without our edit.

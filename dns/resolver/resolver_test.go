@@ -323,11 +323,58 @@ func TestWriteNeverReplacesLinks(t *testing.T) {
 	h.write("run/manager/resolv.conf", theirs)
 	h.link("../run/manager/resolv.conf", "etc/resolv.conf")
 	before := h.tree()
-	if err := write(h.path("etc/resolv.conf"), []byte("nameserver 10.9.9.9\n")); err == nil {
+	if err := write(h.path("etc/resolv.conf"), []byte("nameserver 10.9.9.9\n"), h.config().Server); err == nil {
 		t.Error("written in a link's place")
 	}
 	if after := h.tree(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// TestSweep: what killed writes left goes with the edit, and with a link in the
+// file's place too; files of other programs and other networks' daemons stay.
+func TestSweep(t *testing.T) {
+	for _, linked := range []bool{false, true} {
+		h := newHost(t)
+		h.write("etc/resolv.conf", theirs)
+		stays := []string{h.path("etc/.resolv.conf.meshmpi-127.77.0.54-1"), h.path("etc/.resolv.conf4711")}
+		stale := filepath.Join(h.state, "."+journalName+"4711")
+		for _, path := range append(stays, stale) {
+			if err := os.WriteFile(path, []byte(theirs), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.install()
+		dirs := []string{"etc"}
+		if linked {
+			dirs = append(dirs, "run/manager")
+			if err := os.Rename(h.path("etc/resolv.conf"), h.path("run/manager/resolv.conf")); err != nil {
+				t.Fatal(err)
+			}
+			h.link("../run/manager/resolv.conf", "etc/resolv.conf")
+		}
+		for _, dir := range dirs {
+			f, err := draft(h.path(dir+"/resolv.conf"), h.config().Server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
+		h.restore() // as after a crash
+		var left []string
+		for _, pattern := range []string{"etc/.resolv*", "run/manager/.resolv*"} {
+			found, err := filepath.Glob(h.path(pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left = append(left, found...)
+		}
+		if !slices.Equal(left, stays) {
+			t.Errorf("linked %v: %v are left, want %v", linked, left, stays)
+		}
+		if _, err := os.Stat(stale); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the journal's temporary file is left: %v", err)
+		}
 	}
 }
 

@@ -66,7 +66,9 @@ func (e *fileEntry) heal() (changed []string, err error) {
 	if now, err := follow(e.Root, e.Path); err == nil && now != target {
 		paths = append(paths, now)
 	}
+	sweep(e.Target, e.Server)
 	for _, path := range paths {
+		sweep(path, e.Server)
 		data, ok, err := read(path)
 		if err != nil {
 			return changed, err
@@ -87,7 +89,7 @@ func (e *fileEntry) heal() (changed []string, err error) {
 				os.Remove(dir) // unless somebody uses it by now
 			}
 		default:
-			err = write(path, orig)
+			err = write(path, orig, e.Server)
 		}
 		if err != nil {
 			return changed, err
