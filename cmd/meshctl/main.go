@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/meshmpi/meshmpi/internal/cli"
 	"github.com/meshmpi/meshmpi/internal/node/api"
-	"github.com/meshmpi/meshmpi/mesh/cert"
 )
 
 type commands struct {
@@ -101,9 +99,6 @@ type tokenRevokeCmd struct {
 }
 
 func (c *tokenRevokeCmd) Run(d *deps) error {
-	if strings.Trim(c.ID, "0123456789abcdef") != "" {
-		return cli.Usage(fmt.Errorf("%q is no token's ID, of digits and a to f; see meshctl token list", c.ID))
-	}
 	return d.done(d.client.RevokeToken(d.ctx, c.ID))
 }
 
@@ -117,9 +112,6 @@ type nodeRevokeCmd struct {
 }
 
 func (c *nodeRevokeCmd) Run(d *deps) error {
-	if err := cert.ValidLabel(c.Name); err != nil {
-		return cli.Usage(err)
-	}
 	return d.done(d.client.RevokeNode(d.ctx, c.Name))
 }
 
@@ -128,8 +120,5 @@ type nodeRemoveCmd struct {
 }
 
 func (c *nodeRemoveCmd) Run(d *deps) error {
-	if err := cert.ValidLabel(c.Name); err != nil {
-		return cli.Usage(err)
-	}
 	return d.done(d.client.RemoveNode(d.ctx, c.Name))
 }

@@ -95,17 +95,26 @@ func (c *Client) Tokens(ctx context.Context) (r TokensReply, err error) {
 
 // RevokeToken makes a token worthless. Hubs only.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/tokens/"+url.PathEscape(id), nil, nil)
+	return c.about(ctx, http.MethodDelete, "/v1/tokens/", id, "", "token's ID; see meshctl token list")
 }
 
 // RevokeNode cuts a node off for good. Hubs only.
 func (c *Client) RevokeNode(ctx context.Context, name string) error {
-	return c.call(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/revoke", nil, nil)
+	return c.about(ctx, http.MethodPost, "/v1/nodes/", name, "/revoke", "node's name; see meshctl status")
 }
 
 // RemoveNode forgets a node that has left; its name becomes free. Hubs only.
 func (c *Client) RemoveNode(ctx context.Context, name string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(name), nil, nil)
+	return c.about(ctx, http.MethodDelete, "/v1/nodes/", name, "", "node's name; see meshctl status")
+}
+
+// about is a call about a thing that stands in the path, where some names would lead
+// elsewhere: these are no what.
+func (c *Client) about(ctx context.Context, method, before, name, after, what string) error {
+	if name == "" || name == "." || name == ".." {
+		return fmt.Errorf("%q is no %s", name, what)
+	}
+	return c.call(ctx, method, before+url.PathEscape(name)+after, nil, nil)
 }
 
 // Sites returns the sites and what is declared of their links.
