@@ -82,7 +82,11 @@ func (n testNetwork) said(t *testing.T, own, foreign netip.Addr) (all []string) 
 			t.Fatal(err)
 		}
 	}
-	later := func(do func() error) { time.AfterFunc(50*time.Millisecond, func() { _ = do() }) }
+	later := func(do func() error) (done chan struct{}) { // Accept and Read end before Close has
+		done = make(chan struct{})
+		time.AfterFunc(50*time.Millisecond, func() { _ = do(); close(done) })
+		return done
+	}
 	b := make([]byte, 1)
 
 	l, err := n.listen(netip.AddrPortFrom(own, 0))
@@ -128,8 +132,9 @@ func (n testNetwork) said(t *testing.T, own, foreign netip.Addr) (all []string) 
 	note("set a deadline of what is closed", d.SetDeadline(time.Now()))
 
 	c, d = pair()
-	later(c.Close)
+	closed := later(c.Close)
 	_, err = c.Read(b)
+	<-closed
 	note("read while it is closed here", err)
 	_, err = d.Read(b)
 	note("and at the other end", err)
@@ -137,8 +142,9 @@ func (n testNetwork) said(t *testing.T, own, foreign netip.Addr) (all []string) 
 		t.Errorf("addresses %v and %v of a closed connection to %v", c.LocalAddr(), c.RemoteAddr(), at)
 	}
 
-	later(l.Close)
+	closed = later(l.Close)
 	_, err = l.Accept()
+	<-closed
 	note("accept while it is closed", err)
 	_, err = l.Accept()
 	note("accept what is closed", err)
@@ -156,8 +162,9 @@ func (n testNetwork) said(t *testing.T, own, foreign netip.Addr) (all []string) 
 	_, _, err = u.ReadFrom(b)
 	note("read no datagram", err)
 	must(u.SetReadDeadline(time.Time{}))
-	later(u.Close)
+	closed = later(u.Close)
 	_, _, err = u.ReadFrom(b)
+	<-closed
 	note("read while the socket is closed", err)
 	_, _, err = u.ReadFrom(b)
 	note("read of a closed socket", err)
