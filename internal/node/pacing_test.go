@@ -220,15 +220,11 @@ func TestWeightOfStatic(t *testing.T) {
 	}
 }
 
-// TestPacingOff: then nothing is asked, nothing is paced, and sessions keep the nice
-// value that the daemon was started with.
+// TestPacingOff: then nothing is asked and nothing is paced.
 func TestPacingOff(t *testing.T) {
 	d := pacer(t, PaceOff)
 	if d.pacing != nil || d.shares != nil {
 		t.Error("something paces")
-	}
-	if n := must(niceness())(t); d.nice != n {
-		t.Errorf("sessions are nice by %d, the daemon by %d", d.nice, n)
 	}
 	rep := must(d.getShape(nil))(t).(api.ShapeReply)
 	if rep.Mode != "off" || rep.Links == nil || rep.Programs == nil {
