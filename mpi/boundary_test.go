@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -203,4 +204,17 @@ func TestTooManyComms(t *testing.T) {
 		}
 		return mpi.Barrier(c)
 	}, mpitest.FaultTolerant(), mpitest.Timeout(20*time.Second))
+}
+
+// TestLargeGrids: how many nodes there are hardly matters to how long a grid takes.
+func TestLargeGrids(t *testing.T) {
+	for _, tt := range []struct {
+		nodes int
+		want  []int
+	}{{1<<31 - 1, []int{1<<31 - 1, 1}}, {1 << 40, []int{1 << 20, 1 << 20}}, {1_000_003 * 999_983, []int{1_000_003, 999_983}}, {1 << 30, []int{1 << 10, 1 << 10, 1 << 10}}, {1, []int{1, 1, 1}}} {
+		dims := make([]int, len(tt.want))
+		if err := mpi.DimsCreate(tt.nodes, dims); err != nil || !slices.Equal(dims, tt.want) {
+			t.Errorf("%d nodes make a grid of %v, %v, want %v", tt.nodes, dims, err, tt.want)
+		}
+	}
 }

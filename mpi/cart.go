@@ -69,8 +69,8 @@ func balanced(nodes, n int) []int {
 	if n == 1 {
 		return []int{nodes}
 	}
-	for first := 1; first <= nodes; first++ {
-		if nodes%first != 0 || power(first, n) < nodes {
+	for _, first := range divisors(nodes) {
+		if less(first, n, nodes) {
 			continue
 		}
 		if rest := balanced(nodes/first, n-1); rest[0] <= first {
@@ -80,15 +80,31 @@ func balanced(nodes, n int) []int {
 	return nil // not reached: first = nodes always does
 }
 
-// power is a to the n, or more than any number of nodes.
-func power(a, n int) int {
-	p := 1
-	for range n {
-		if p *= a; p > 1<<40 {
-			return p
+// divisors returns those of n, in rising order.
+func divisors(n int) (all []int) {
+	var large []int
+	for d := 1; d <= n/d; d++ {
+		if n%d == 0 {
+			all = append(all, d)
+			if d < n/d {
+				large = append(large, n/d)
+			}
 		}
 	}
-	return p
+	slices.Reverse(large)
+	return append(all, large...)
+}
+
+// less reports whether a to the n is less than b.
+func less(a, n, b int) bool {
+	p := 1
+	for range n {
+		if p > (b-1)/a {
+			return false
+		}
+		p *= a
+	}
+	return true
 }
 
 // CartCreate makes a communicator whose ranks form a grid of the given size; the
