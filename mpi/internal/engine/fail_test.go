@@ -91,6 +91,36 @@ func testRevoke(t *testing.T, newWorld maker) {
 	recv(t, es[1], 0, 1, 0)
 }
 
+// TestRevokeSeized: a message to oneself that a matched probe has taken is lost with its
+// send, whose request may be another's by then.
+func TestRevokeSeized(t *testing.T) {
+	e := newWorld(t, 1)[0]
+	const c = Context(3)
+	e.OpenContext(c, []Proc{0})
+	out, err := e.Isend(&SendArgs{To: 0, Context: c, Tag: 1, Mode: Synchronous, Data: pattern(4, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, _, err := e.Mprobe(0, c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Revoke(c, nil)
+	if _, err := e.Wait(out); !errors.Is(err, ErrRevoked) {
+		t.Errorf("send: got %v, want %v", err, ErrRevoked)
+	}
+	other := irecv(t, e, 0, 3, pattern(4, 1))
+	if st, err := e.Mrecv(msg, &RecvArgs{Buf: make([]byte, 4)}); !errors.Is(err, ErrRevoked) {
+		t.Errorf("receive: got %+v, %v, want %v", st, err, ErrRevoked)
+	}
+	if _, done, err := e.Test(other); done {
+		t.Errorf("another receive has ended: %v", err)
+	}
+	if _, err := e.Mrecv(msg, &RecvArgs{}); !errors.Is(err, ErrMessage) {
+		t.Errorf("second receive: got %v, want %v", err, ErrMessage)
+	}
+}
+
 func testLeave(t *testing.T, newWorld maker) {
 	es := newWorld(t, 2)
 	send(t, es[0], 1, 1, pattern(4, 0))

@@ -175,8 +175,11 @@ func (e *Engine) imrecv(msg Message, a *RecvArgs) (*request, error) {
 		return nil, err
 	}
 	m.seized = false
-	if m.orphan { // its sender went before it was all here
-		err := ErrProcFailed{m.peer, e.peers[m.peer].err}
+	if m.orphan { // its sender went before it was all here, or our own send was revoked
+		err := e.peers[m.peer].gone()
+		if err == nil {
+			err = ErrRevoked
+		}
 		e.release(r)
 		e.freeMessage(m)
 		return nil, err

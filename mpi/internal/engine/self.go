@@ -58,4 +58,11 @@ func (e *Engine) forgetSelf(r *request) {
 			return
 		}
 	}
+	for i := range e.messages.chunks { // one that a matched probe has
+		for k := range e.messages.chunks[i] {
+			if m := &e.messages.chunks[i][k]; m.local == r {
+				m.local, m.orphan = nil, true
+			}
+		}
+	}
 }
