@@ -101,21 +101,12 @@ func (c *comm) revoke() { c.w.eng.Do(c.revokeHeld) }
 
 // revokeHeld has all members revoke it, those that are still making it when they have.
 // Every one tells every other, so that all learn of it even when the first has died on
-// the way.
+// the way; and before their messages are refused, so that they know why.
 func (c *comm) revokeHeld(op *engine.Op) {
 	if c.gone || c.revoked.Swap(true) {
 		return
 	}
 	c.spoilt.Store(true)
-	for k := range ctxRecovery {
-		op.Revoke(c.base+k, engine.ErrRevoked)
-	}
-	c.w.revokeRuns(op, c.id)
-	if win := c.win.Load(); win != nil {
-		for r := range win.targets {
-			win.lost(op, r, engine.ErrRevoked)
-		}
-	}
 	var hdr [24]byte
 	binary.LittleEndian.PutUint64(hdr[:], uint64(c.id))
 	for _, g := range []*Group{c.group, c.remote} {
@@ -126,6 +117,15 @@ func (c *comm) revokeHeld(op *engine.Op) {
 			if p != g.self {
 				_ = op.Post(p, amRevoke, &hdr, nil, nil) // the dead need not know
 			}
+		}
+	}
+	for k := range ctxRecovery {
+		op.Revoke(c.base+k, engine.ErrRevoked)
+	}
+	c.w.revokeRuns(op, c.id)
+	if win := c.win.Load(); win != nil {
+		for r := range win.targets {
+			win.lost(op, r, engine.ErrRevoked)
 		}
 	}
 }

@@ -41,6 +41,27 @@ func TestRevokeRefused(t *testing.T) {
 	}
 }
 
+// TestRevokeSend: a send that waits, announced, at who revokes the communicator ends with
+// that.
+func TestRevokeSend(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			_, err := d.Probe(1, 1)
+			return first(err, d.Revoke(), mpi.Barrier(c))
+		}
+		r, err := mpi.Isend(d, make([]byte, 1<<20), 0, 1)
+		if err != nil {
+			return err
+		}
+		_, err = r.Wait()
+		return first(revoked("Isend", err), mpi.Barrier(c))
+	}, mpitest.FaultTolerant())
+}
+
 // between makes an intercommunicator of the lower and the upper half of the ranks.
 func between(c *mpi.Comm) (*mpi.Comm, error) {
 	half := c.Size() / 2

@@ -20,6 +20,8 @@ var (
 	ErrLimit     = errors.New("engine: too many requests")
 	ErrCard      = errors.New("engine: malformed card")
 	errViolation = errors.New("engine: peer violated the protocol")
+
+	errRevokedThere = fmt.Errorf("%w: %w", ErrRefused, ErrRevoked) // the other side knows of it before us
 )
 
 // ErrRankRange is returned for a process that is not in the table.

@@ -84,8 +84,22 @@ func testRevoke(t *testing.T, newWorld maker) {
 		t.Errorf("send: got %v", err)
 	}
 	// It has not heard of the revocation and asks for the data.
-	if _, err := es[1].Recv(&RecvArgs{From: 0, Context: c, Buf: make([]byte, 1<<20)}); !errors.Is(err, ErrRefused) {
-		t.Errorf("receive: got %v, want %v", err, ErrRefused)
+	if _, err := es[1].Recv(&RecvArgs{From: 0, Context: c, Buf: make([]byte, 1<<20)}); !errors.Is(err, ErrRefused) || !errors.Is(err, ErrRevoked) {
+		t.Errorf("receive: got %v, want %v", err, errRevokedThere)
+	}
+	const other = Context(4)
+	for _, e := range es {
+		e.OpenContext(other, []Proc{0, 1})
+	}
+	if out, err = es[0].Isend(&SendArgs{To: 1, Context: other, Data: make([]byte, 1<<20)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := es[1].Probe(0, other, 0); err != nil {
+		t.Fatal(err)
+	}
+	es[1].Revoke(other, errTest)
+	if _, err := es[0].Wait(out); !errors.Is(err, ErrRefused) || !errors.Is(err, ErrRevoked) {
+		t.Errorf("send whose receiver revokes: got %v, want %v", err, errRevokedThere)
 	}
 	send(t, es[0], 1, 1, nil) // other contexts live on
 	recv(t, es[1], 0, 1, 0)

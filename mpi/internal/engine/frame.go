@@ -66,6 +66,9 @@ const flagOurs = 1
 // flagVoid in eager: there is no such message, but its number was given away.
 const flagVoid = 2
 
+// flagRevoked in refuse: the context there is revoked.
+const flagRevoked = 4
+
 // long reports whether a frame of this kind has the long header.
 func (k kind) long() bool {
 	return k != kindEager && k != kindCredit && k != kindBye && k != kindGot && k != kindLost

@@ -276,7 +276,7 @@ func (e *Engine) discard(m *message) {
 	}
 	e.consume(m.via, size)
 	if m.kind != kindEager {
-		e.control(m.via, &header{kind: kindRefuse, x: m.remote})
+		e.control(m.via, &header{kind: kindRefuse, flags: e.whyRefused(m.ctx), x: m.remote})
 	}
 	e.freeMessage(m)
 }

@@ -159,7 +159,7 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 		}
 	default:
 		r.state = moving
-		e.control(m.via, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
+		e.control(m.via, &header{kind: kindCTS, ctx: r.ctx, x: r.remote, y: r.wire(), z: uint64(r.total)})
 	}
 }
 
@@ -177,7 +177,7 @@ func (e *Engine) pullSome(r *request) {
 		e.pulls.remove(r)
 		r.addr = 0
 		r.moved = 0 // the sender is to send it, or to say that it does not know it any more; or its death is noticed
-		e.control(c, &header{kind: kindCTS, x: r.remote, y: r.wire(), z: uint64(r.total)})
+		e.control(c, &header{kind: kindCTS, ctx: r.ctx, x: r.remote, y: r.wire(), z: uint64(r.total)})
 		return
 	}
 	if r.moved += n; r.moved < r.total {

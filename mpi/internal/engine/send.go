@@ -179,7 +179,7 @@ func (e *Engine) unblock(c *conn) {
 func (e *Engine) cleared(c *conn, h *header) {
 	r := e.named(h.x, sendRequest, announced, c.peer.proc)
 	if r == nil || h.z > uint64(len(r.buf)) {
-		e.control(c, &header{kind: kindRefuse, flags: flagOurs, x: h.y})
+		e.control(c, &header{kind: kindRefuse, flags: flagOurs | e.whyRefused(h.ctx), x: h.y})
 		return
 	}
 	e.conceal(r)
@@ -283,16 +283,28 @@ func (e *Engine) matched(c *conn, h *header) {
 
 // refused is called when the other side does not know a message any more.
 func (e *Engine) refused(c *conn, h *header) {
+	err := ErrRefused
+	if h.flags&flagRevoked != 0 {
+		err = errRevokedThere
+	}
 	if h.flags&flagOurs != 0 {
 		if r := e.named(h.x, recvRequest, moving, c.peer.proc); r != nil {
 			e.abandon(r)
-			e.end(r, ErrRefused)
+			e.end(r, err)
 		}
 		return
 	}
 	if r := e.named(h.x, sendRequest, announced, c.peer.proc); r != nil {
-		e.end(r, ErrRefused)
+		e.end(r, err)
 	}
+}
+
+// whyRefused is the flag of a refusal in a context that is revoked.
+func (e *Engine) whyRefused(c Context) uint8 {
+	if c < Context(len(e.contexts)) && e.contexts[c] != nil && e.contexts[c].revoked != nil {
+		return flagRevoked
+	}
+	return 0
 }
 
 // conceal takes back the other side's right to read a send's data.
