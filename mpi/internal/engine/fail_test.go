@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 )
 
@@ -132,6 +133,32 @@ func TestRevokeSeized(t *testing.T) {
 	}
 	if _, err := e.Mrecv(msg, &RecvArgs{}); !errors.Is(err, ErrMessage) {
 		t.Errorf("second receive: got %v, want %v", err, ErrMessage)
+	}
+}
+
+// TestAcknowledgedBefore: who waits for one of several requests goes on if the warning
+// that wakes it is acknowledged before it has looked.
+func TestAcknowledgedBefore(t *testing.T) {
+	es := newWorld(t, 3)
+	e := es[0]
+	wild := irecv(t, e, AnyProc, 2, make([]byte, 8))
+	over := make(chan error)
+	go func() {
+		_, _, err := e.WaitAny([]ID{{}, wild})
+		over <- err
+	}()
+	for waits := false; !waits; runtime.Gosched() {
+		e.gate.lock()
+		waits = e.lookup(wild).waiter != nil
+		e.leave()
+	}
+	e.gate.lock()
+	e.fail(e.peers[1], errTest)
+	e.acknowledge(world)
+	e.leave()
+	send(t, es[2], 0, 2, pattern(8, 0))
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
 }
 

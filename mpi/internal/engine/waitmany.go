@@ -7,30 +7,38 @@ import "slices"
 func (e *Engine) WaitAny(ids []ID) (i int, st Status, err error) {
 	e.gate.lock()
 	defer e.leave()
-	if i, st, err = e.anyOver(ids); i >= 0 || err != nil {
+	if i, st, err = e.anyOver(ids); i >= 0 {
 		return i, st, err
 	}
 	w := e.newWaiter()
 	defer e.freeWaiter(w)
-	some := false
+	for i < 0 {
+		if some, err := e.enlist(ids, w); !some {
+			return -1, empty, err
+		}
+		w.fired = false
+		e.block(w)
+		e.unwait(ids, w)
+		i, st, err = e.anyOver(ids) // none, if it was a warning that has been acknowledged since
+		if i < 0 && e.stopped {
+			return -1, Status{}, ErrClosed
+		}
+	}
+	return i, st, err
+}
+
+// enlist has a waiter wait for requests. It reports whether there are some.
+func (e *Engine) enlist(ids []ID, w *waiter) (some bool, err error) {
 	for _, id := range ids {
 		if r := e.lookup(id); r != nil {
 			if r.waiter != nil && r.waiter != w {
 				e.unwait(ids, w)
-				return -1, Status{}, ErrBusy
+				return false, ErrBusy
 			}
 			r.waiter, some = w, true
 		}
 	}
-	if !some {
-		return -1, empty, nil
-	}
-	e.block(w)
-	e.unwait(ids, w)
-	if i, st, err = e.anyOver(ids); i < 0 && err == nil {
-		err = ErrClosed
-	}
-	return i, st, err
+	return some, nil
 }
 
 // unwait takes a waiter from the requests it has waited for.
