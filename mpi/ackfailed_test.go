@@ -1,6 +1,7 @@
 package mpi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -52,6 +53,60 @@ func TestAckRace(t *testing.T) {
 		t.Errorf("%d of %d deaths were acknowledged without having been returned", missed, raced)
 	}
 	t.Log(raced, "races")
+}
+
+// acking is a context in whose first look AckFailed comes in between, and which has ended
+// by the second.
+type acking struct {
+	context.Context
+	c      *mpi.Comm
+	end    func()
+	looked int
+}
+
+func (a *acking) Done() <-chan struct{} {
+	if a.looked++; a.looked == 1 {
+		_, _ = a.c.AckFailed()
+	} else {
+		a.end()
+	}
+	return a.Context.Done()
+}
+
+// Whoever waits under a context for what was warned of a death that is acknowledged
+// before it is looked at waits on, but not for longer than the context says.
+func TestAckedUnderContext(t *testing.T) {
+	for name, call := range map[string]func(c *mpi.Comm, ctx context.Context) error{
+		"Recv": func(c *mpi.Comm, ctx context.Context) error {
+			_, err := mpi.Recv(c.WithContext(ctx), make([]int, 1), mpi.AnySource, 2)
+			return err
+		},
+		"WaitContext": func(c *mpi.Comm, ctx context.Context) error {
+			r, err := mpi.Irecv(c, make([]int, 1), mpi.AnySource, 2)
+			if err != nil {
+				return err
+			}
+			_, err = r.WaitContext(ctx)
+			return first(err, r.Cancel(), second(r.Wait()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mpitest.Run(t, 2, func(c *mpi.Comm) error {
+				if c.Rank() == 1 {
+					return crash(c)
+				}
+				if _, err := mpi.Recv(c, make([]int, 1), 1, 1); !errors.Is(err, mpi.ErrProcFailed) {
+					return fmt.Errorf("receive from the dead: %v", err)
+				}
+				ctx, end := context.WithCancel(context.Background())
+				defer end()
+				if err := call(c, &acking{Context: ctx, c: c, end: end}); !errors.Is(err, mpi.ErrPending) {
+					return fmt.Errorf("got %v, want that its context has ended", err)
+				}
+				return nil
+			}, mpitest.FaultTolerant(), mpitest.Timeout(20*time.Second))
+		})
+	}
 }
 
 // AckFailed returns whose deaths it acknowledges: those of the other side as well.

@@ -32,11 +32,15 @@ func (r *Request) WaitContext(ctx context.Context) (Status, error) {
 	if r.None() {
 		return empty(), nil
 	}
-	select {
-	case <-r.Done():
-		return r.Wait()
-	case <-ctx.Done():
-		return Status{}, &Error{Op: r.op, Class: ErrPending, Peer: int(r.peer), Err: ctx.Err()}
+	for {
+		select {
+		case <-r.Done():
+			if st, done, err := r.Test(); done { // or it was warned of a death, which has been acknowledged since
+				return st, err
+			}
+		case <-ctx.Done():
+			return Status{}, &Error{Op: r.op, Class: ErrPending, Peer: int(r.peer), Err: ctx.Err()}
+		}
 	}
 }
 
@@ -53,8 +57,8 @@ func (r *Request) Test() (st Status, done bool, err error) {
 	return st, true, err
 }
 
-// Done returns a channel that is closed when the operation has ended. Wait or
-// Test must follow.
+// Done returns a channel that is closed when the operation has ended, or was warned
+// of a death. Wait or Test must follow.
 func (r *Request) Done() <-chan struct{} {
 	if r.None() {
 		return closed
@@ -128,11 +132,15 @@ func (r *Request) block(op string, ctx context.Context) (Status, error) {
 // withdrawn and revokes the communicator otherwise.
 func (r *Request) waitUntil(op string, ctx context.Context) (Status, error) {
 	eng := r.c.w.eng
-	select {
-	case <-eng.Done(r.id):
-		st, err := eng.Wait(r.id)
-		return r.finish(st, err)
-	case <-ctx.Done():
+	for over := false; !over; {
+		select {
+		case <-eng.Done(r.id):
+			if st, done, err := eng.Test(r.id); done { // see WaitContext
+				return r.finish(st, err)
+			}
+		case <-ctx.Done():
+			over = true
+		}
 	}
 	c, peer := r.c, int(r.peer)
 	_ = eng.Cancel(r.id) // says nothing that the status does not
@@ -201,18 +209,29 @@ func WaitAll(rs []Request, st []Status) error {
 // TestAll reports whether all requests have ended, and completes them if so;
 // otherwise none.
 func TestAll(rs []Request, st []Status) (done bool, err error) {
+	if st != nil && len(st) < len(rs) {
+		return false, fail("TestAll", ErrArg, "%d statuses for %d requests", len(st), len(rs))
+	}
+	w, ids := idsOf(rs)
+	if w == nil {
+		return true, WaitAll(rs, st)
+	}
+	ests, errs, done := w.eng.TestAll(ids)
+	if !done {
+		return false, nil
+	}
 	for i := range rs {
-		if rs[i].None() {
-			continue
+		s := nothing()
+		if !rs[i].None() {
+			if s, err = rs[i].finish(ests[i], errs[i]); err != nil {
+				errs[i] = fmt.Errorf("request %d: %w", i, err)
+			}
 		}
-		select {
-		case <-rs[i].Done():
-		default:
-			rs[i].c.w.eng.Poll()
-			return false, nil
+		if st != nil {
+			st[i] = s
 		}
 	}
-	return true, WaitAll(rs, st)
+	return true, errors.Join(errs...)
 }
 
 // WaitAny waits for one of the requests, completes it and returns its index; -1

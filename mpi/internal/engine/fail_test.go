@@ -162,6 +162,33 @@ func TestAcknowledgedBefore(t *testing.T) {
 	}
 }
 
+// TestAllOrNone: while one of several requests goes on none is collected, also when it
+// had been warned.
+func TestAllOrNone(t *testing.T) {
+	es := newWorld(t, 3)
+	e := es[0]
+	ids := []ID{irecv(t, e, 0, 1, make([]byte, 8)), {}, irecv(t, e, AnyProc, 2, make([]byte, 8))}
+	send(t, e, 0, 1, pattern(8, 0))
+	e.Fail(1, errTest)
+	e.Acknowledge(world)
+	if _, _, done := e.TestAll(ids); done {
+		t.Error("a receive goes on, and all have ended")
+	}
+	e.Fail(2, errTest)
+	for range 2 {
+		sts, errs, done := e.TestAll(ids)
+		if !done || sts[1] != empty || errs[1] != nil || errs[2] != (ErrProcFailedPending{2}) {
+			t.Errorf("got %v, %+v, %v", done, sts, errs)
+		} else if first := errs[0]; ids[0] != (ID{}) && (first != nil || sts[0].Bytes != 8) {
+			t.Errorf("the one that has ended: got %+v, %v", sts[0], first)
+		}
+		ids[0] = ID{}
+	}
+	if _, errs, _ := e.TestAll([]ID{{slot: 1 << 20, gen: 1}}); len(errs) != 1 || errs[0] != ErrRequest {
+		t.Errorf("no such request: got %v", errs)
+	}
+}
+
 func testLeave(t *testing.T, newWorld maker) {
 	es := newWorld(t, 2)
 	send(t, es[0], 1, 1, pattern(4, 0))

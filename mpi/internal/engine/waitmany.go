@@ -118,6 +118,41 @@ func (e *Engine) TestSome(ids []ID, indices []int, sts []Status, errs []error) (
 	return indices, sts, errs
 }
 
+// TestAll reports whether all of the requests have ended. If so it collects them and
+// returns the status and error of each, an empty one of zero IDs; otherwise it collects
+// none.
+func (e *Engine) TestAll(ids []ID) (sts []Status, errs []error, done bool) {
+	e.gate.lock()
+	defer e.leave()
+	if !e.allOver(ids) {
+		if e.glance(); !e.allOver(ids) {
+			return nil, nil, false
+		}
+	}
+	sts, errs = make([]Status, len(ids)), make([]error, len(ids))
+	for i, id := range ids {
+		switch r := e.lookup(id); {
+		case id == (ID{}):
+			sts[i] = empty
+		case r == nil || r.flags&detached != 0:
+			errs[i] = ErrRequest
+		default:
+			sts[i], errs[i] = e.result(r)
+		}
+	}
+	return sts, errs, true
+}
+
+// allOver reports whether no request is to be waited for.
+func (e *Engine) allOver(ids []ID) bool {
+	for _, id := range ids {
+		if r := e.lookup(id); r != nil && r.flags&detached == 0 && !r.over() && !e.stopped {
+			return false
+		}
+	}
+	return true
+}
+
 func (e *Engine) someOver(ids []ID, but int, indices []int, sts []Status, errs []error) ([]int, []Status, []error) {
 	for i, id := range ids {
 		if i == but || id == (ID{}) {
