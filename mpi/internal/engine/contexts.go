@@ -27,7 +27,17 @@ func (e *Engine) landing(c Context) (*domain, error) {
 		return nil, fmt.Errorf("%w: %d contexts that do not exist", errViolation, e.strange)
 	}
 	e.strange++
-	return e.newDomain(c), nil
+	d := e.newDomain(c)
+	d.strange = true
+	return d, nil
+}
+
+// known counts a context no more among those that only peers have named.
+func (e *Engine) known(d *domain) {
+	if d.strange {
+		d.strange = false
+		e.strange--
+	}
 }
 
 func (e *Engine) newDomain(c Context) *domain {
@@ -52,9 +62,7 @@ func (e *Engine) OpenContext(c Context, members []Proc) {
 	var d *domain
 	if int(c) < len(e.contexts) && e.contexts[c] != nil {
 		d = e.contexts[c]
-		if !d.open {
-			e.strange--
-		}
+		e.known(d)
 	} else {
 		d = e.newDomain(c)
 	}
@@ -85,7 +93,6 @@ func (e *Engine) CloseContext(c Context) (idle bool) {
 	d := e.contexts[c]
 	if d.open {
 		d.open = false
-		e.strange++
 		d.unacked, d.members = nil, nil
 	}
 	e.purge(d)
@@ -98,7 +105,7 @@ func (e *Engine) CloseContext(c Context) (idle bool) {
 		return false
 	}
 	e.contexts[c] = nil
-	e.strange--
+	e.known(d)
 	return true
 }
 
@@ -122,7 +129,11 @@ func (e *Engine) RefuseContext(c Context) {
 	if c >= MaxContexts || e.closed {
 		return
 	}
-	if d, err := e.landing(c); err == nil && !d.open {
+	if int(c) >= len(e.contexts) || e.contexts[c] == nil {
+		e.newDomain(c)
+	}
+	if d := e.contexts[c]; !d.open {
+		e.known(d)
 		d.revoked = ErrRevoked
 		e.refuse(d)
 	}

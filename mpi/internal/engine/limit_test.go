@@ -40,3 +40,36 @@ func TestLimit(t *testing.T) {
 		t.Errorf("after one has ended: %v", err)
 	}
 }
+
+// TestManyClosed: contexts of ours that are closed, with a receive under way or refusing
+// what comes, do not count as such that a peer has made up.
+func TestManyClosed(t *testing.T) {
+	es := newWorld(t, 2)
+	const many = Context(strangeMost + 10)
+	for c := world + 1; c <= many; c++ {
+		es[0].OpenContext(c, []Proc{0, 1})
+		if _, err := es[0].Irecv(&RecvArgs{From: 1, Context: c, Buf: make([]byte, 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if es[0].CloseContext(c) {
+			t.Fatal("the context of a receive under way is idle")
+		}
+		es[0].RefuseContext(many + c)
+	}
+	const next = 2*many + 1
+	es[1].OpenContext(next, []Proc{0, 1})
+	if err := es[1].Send(&SendArgs{To: 0, Context: next, Tag: 1}); err != nil {
+		t.Fatal(err)
+	}
+	send(t, es[1], 0, 1, nil)
+	recv(t, es[0], 1, 1, 0) // so the other has come as well
+	es[0].OpenContext(next, []Proc{0, 1})
+	if _, err := es[0].Recv(&RecvArgs{From: 1, Context: next, Tag: 1}); err != nil {
+		t.Error(err)
+	}
+	es[0].Do(func(op *Op) {
+		if n := op.e.strange; n != 0 {
+			t.Errorf("%d contexts that only peers have named, want none", n)
+		}
+	})
+}

@@ -7,6 +7,7 @@ package engine
 type domain struct {
 	id      Context
 	open    bool  // the caller has opened it; until then messages only gather
+	strange bool  // only peers have named it
 	revoked error // why operations are refused
 	members []Proc
 	unacked []Proc // members that have failed and were not acknowledged
