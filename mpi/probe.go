@@ -99,11 +99,15 @@ func (c *Comm) Improbe(source, tag int) (m Message, found bool, err error) {
 
 // Mrecv receives a message found by Mprobe. m becomes the zero Message.
 func Mrecv[T Scalar](m *Message, buf []T) (Status, error) {
+	var ctx context.Context
+	if m.c != nil {
+		ctx = m.c.ctx
+	}
 	r, err := Imrecv(m, buf)
 	if err != nil {
 		return Status{}, err
 	}
-	return r.Wait()
+	return r.block("Mrecv", ctx)
 }
 
 // Imrecv begins to receive a message found by Mprobe. m becomes the zero Message.

@@ -78,6 +78,30 @@ func TestWithContextAlone(t *testing.T) {
 	}
 }
 
+// TestWithContextMatched: the receive of a message that was matched ends with the context
+// of the view that it was matched in, where the rest of the message is half a minute away.
+func TestWithContextMatched(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		data := make([]byte, 4<<20)
+		if c.Rank() == 1 {
+			_ = mpi.Send(c, data, 0, 1)        // ends when the network has it all, or sooner
+			_, _ = mpi.Recv(c, data[:0], 0, 2) // until the other is through
+			return crash(c)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		m, err := c.WithContext(ctx).Mprobe(1, 1)
+		if err != nil {
+			return err
+		}
+		cancel()
+		if _, err := mpi.Mrecv(&m, data); !errors.Is(err, context.Canceled) || !errors.Is(err, mpi.ErrRevoked) {
+			return fmt.Errorf("Mrecv: %v", err)
+		}
+		return crash(c) // who finalizes would wait for what is on the way
+	}, mpitest.WAN(0, 1e6), mpitest.Blocks(1), mpitest.FaultTolerant())
+}
+
 // TestWithContextLate: a context that ends when a call has gone well, and the communicator
 // has been freed, does no harm to the one that has its contexts now.
 func TestWithContextLate(t *testing.T) {
