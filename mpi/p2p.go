@@ -9,7 +9,7 @@ import (
 
 // Status says what was received.
 type Status struct {
-	Source    int   // rank of the sender; ProcNull where nothing was to come
+	Source    int   // rank of the sender; ProcNull where nothing was to come, AnySource of no request
 	Tag       int   // of the message
 	Bytes     int64 // received; Count gives elements
 	Cancelled bool  // nothing was received: the request was cancelled

@@ -221,7 +221,7 @@ func TestAll(rs []Request, st []Status) (done bool, err error) {
 		return false, nil
 	}
 	for i := range rs {
-		s := nothing()
+		s := empty()
 		if !rs[i].None() {
 			if s, err = rs[i].finish(ests[i], errs[i]); err != nil {
 				errs[i] = fmt.Errorf("request %d: %w", i, err)
