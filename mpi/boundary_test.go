@@ -50,9 +50,11 @@ func TestNobody(t *testing.T) {
 			return fmt.Errorf("none is left: %d, %+v, %v", i, st, err)
 		}
 		for what, begin := range map[string]func() (mpi.Request, error){
-			"Irecv":    func() (mpi.Request, error) { return mpi.Irecv(c, in, mpi.ProcNull, 0) },
-			"Isend":    func() (mpi.Request, error) { return mpi.Isend(c, in, mpi.ProcNull, 0) },
-			"IrecvBuf": func() (mpi.Request, error) { return c.IrecvBuf(mpi.NewBuf(in, 2, datatype.Basic(datatype.Int64)), mpi.ProcNull, 0) },
+			"Irecv": func() (mpi.Request, error) { return mpi.Irecv(c, in, mpi.ProcNull, 0) },
+			"Isend": func() (mpi.Request, error) { return mpi.Isend(c, in, mpi.ProcNull, 0) },
+			"IrecvBuf": func() (mpi.Request, error) {
+				return c.IrecvBuf(mpi.NewBuf(in, 2, datatype.Basic(datatype.Int64)), mpi.ProcNull, 0)
+			},
 			"Imrecv": func() (mpi.Request, error) {
 				m, err := c.Mprobe(mpi.ProcNull, 0)
 				if err != nil {
