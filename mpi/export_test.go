@@ -32,6 +32,14 @@ func Owed[T Scalar](w *Win[T], target int) (bytes, waiting int) {
 	return bytes, waiting
 }
 
+// Waiting returns how many wait for the lock of the caller's part of a window.
+func Waiting[T Scalar](w *Win[T]) int {
+	w.c.w.eng.Poll()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.lock.waiting)
+}
+
 // SetFinalizeTime changes how long a process waits for its launcher at the end.
 func SetFinalizeTime(d time.Duration) { finalizeTime = d }
 

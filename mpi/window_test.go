@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mpi"
 	"github.com/meshmpi/meshmpi/mpi/mpitest"
@@ -110,6 +112,54 @@ func TestWinLock(t *testing.T) {
 			return want("the spin lock's counter", w.Memory(), []int64{0, ranks * times})
 		case 1:
 			return want("the lock's counter", w.Memory()[:1], []int64{ranks * times})
+		}
+		return nil
+	})
+}
+
+// TestWinLockAllAmongLocks: two who lock all targets, each of which reaches its own before
+// the other's, and two who lock one of these exclusively all get their turn.
+func TestWinLockAllAmongLocks(t *testing.T) {
+	const times = 30
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		lock, unlock := w.LockAll, w.UnlockAll
+		if target := c.Rank() - 2; target >= 0 {
+			lock = func() error { return w.Lock(mpi.LockExclusive, target) }
+			unlock = func() error { return w.Unlock(target) }
+		}
+		for range times {
+			if err := first(lock(), unlock()); err != nil {
+				return err
+			}
+		}
+		return w.Free()
+	}, mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(1))
+}
+
+// TestWinLockAllWaits: a LockAll that waits for a target keeps nobody from those of higher
+// ranks, since the target's lock may be held by who needs one of them.
+func TestWinLockAllWaits(t *testing.T) {
+	windows(t, 3, 1, func(c *mpi.Comm, w *mpi.Win[int64]) error {
+		turn := make([]int, 1)
+		switch c.Rank() {
+		case 0:
+			if _, err := mpi.Recv(c, turn, 1, 0); err != nil {
+				return err
+			}
+			return first(w.LockAll(), w.UnlockAll())
+		case 1:
+			if err := first(w.Lock(mpi.LockExclusive, 1), mpi.Send(c, turn, 0, 0)); err != nil {
+				return err
+			}
+			for mpi.Waiting(w) == 0 {
+				runtime.Gosched()
+			}
+			err := first(w.Lock(mpi.LockShared, 0), w.Unlock(0)) // meanwhile rank 0 has asked for what it asks for at once
+			return first(err, w.Lock(mpi.LockExclusive, 2), w.Unlock(2), w.Unlock(1))
 		}
 		return nil
 	})

@@ -21,6 +21,13 @@ type lockWaiter struct {
 	number    uint32
 }
 
+// lockNow is the n of an rmaLock that does not wait until the lock is free, and of the
+// rmaLocked that refuses it. Peers of older versions look at neither, and have it wait.
+const lockNow = 1
+
+// errLocked is how a question with lockNow ends that is refused.
+var errLocked = errors.New("others have locked it")
+
 // LockKind says whether others may hold a lock at the same time.
 type LockKind uint8
 
@@ -47,7 +54,7 @@ func (w *window) Lock(kind LockKind, target int) error {
 	case !w.reserve(target):
 		return fail(op, ErrRMASync, "an epoch to rank %d is open already", target)
 	}
-	err := w.wrapWait(op, w.ask(rmaLock, uint8(kind), target))
+	err := w.wrapWait(op, w.ask(winHeader{kind: rmaLock, op: uint8(kind)}, target))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.targets[target].locking, w.targets[target].locked = false, err == nil
@@ -93,10 +100,11 @@ func (w *window) Unlock(target int) error {
 	if !held {
 		return fail(op, ErrRMASync, "rank %d is not locked", target)
 	}
-	return w.wrapWait(op, w.ask(rmaUnlock, 0, target))
+	return w.wrapWait(op, w.ask(winHeader{kind: rmaUnlock}, target))
 }
 
-// LockAll begins an epoch to all targets, shared.
+// LockAll begins an epoch to all targets, shared. It takes one round trip, and up to two
+// more for each target that others have locked exclusively or wait to.
 func (w *window) LockAll() error {
 	const op = "LockAll"
 	if err := w.usable(op); err != nil {
@@ -109,29 +117,51 @@ func (w *window) LockAll() error {
 		}
 	}
 	defer w.unreserve(len(w.targets))
-	asked := make([]question, len(w.targets))
-	for r := range asked {
-		asked[r] = w.ask(rmaLock, uint8(LockShared), r)
-	}
-	var errs []error
-	var granted []int
-	for r, q := range asked {
-		if err := w.wrapWait(op, q); err != nil {
-			errs = append(errs, err)
-		} else {
-			granted = append(granted, r)
+	for held := []int{}; len(held) < len(w.targets); {
+		var err error
+		if held, err = w.lockMore(op, held); err != nil {
+			_ = w.unlockEach(op, held) // or nobody gets them any more; the error of the locks is enough
+			return err
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		for _, r := range granted { // or nobody gets them any more
-			_ = w.wrapWait(op, w.ask(rmaUnlock, 0, r)) // the error of the locks is enough
-		}
-		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lock.all = true
 	return nil
+}
+
+// lockMore locks the targets that LockAll does not hold yet, but for those that are not
+// free: it waits for the first of them, and gives those after it back meanwhile. Who waits
+// for one thus holds those of lower ranks alone, and no two wait for each other.
+func (w *window) lockMore(op string, held []int) ([]int, error) {
+	var asked []question
+	for r := len(held); r < len(w.targets); r++ {
+		asked = append(asked, w.ask(winHeader{kind: rmaLock, op: uint8(LockShared), n: lockNow}, r))
+	}
+	var errs []error
+	var busy []int
+	for _, q := range asked {
+		switch err := w.wrapWait(op, q); {
+		case err == nil:
+			held = append(held, q.target)
+		case errors.Is(err, errLocked):
+			busy = append(busy, q.target)
+		default:
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 || len(busy) == 0 {
+		return held, errors.Join(errs...)
+	}
+	first := busy[0]
+	q := w.ask(winHeader{kind: rmaLock, op: uint8(LockShared)}, first)
+	errs = append(errs, w.unlockEach(op, held[first:]))
+	held = held[:first]
+	err := w.wrapWait(op, q)
+	if err == nil {
+		held = append(held, first)
+	}
+	return held, errors.Join(append(errs, err)...)
 }
 
 // UnlockAll ends the epoch that LockAll began.
@@ -147,9 +177,14 @@ func (w *window) UnlockAll() error {
 	if !held {
 		return fail(op, ErrRMASync, "LockAll was not called")
 	}
-	asked := make([]question, len(w.targets))
-	for r := range asked {
-		asked[r] = w.ask(rmaUnlock, 0, r)
+	return w.unlockEach(op, w.ranks())
+}
+
+// unlockEach gives locks back.
+func (w *window) unlockEach(op string, ranks []int) error {
+	asked := make([]question, len(ranks))
+	for i, r := range ranks {
+		asked[i] = w.ask(winHeader{kind: rmaUnlock}, r)
 	}
 	var errs []error
 	for _, q := range asked {
@@ -158,9 +193,10 @@ func (w *window) UnlockAll() error {
 	return errors.Join(errs...)
 }
 
-// lockAsked grants a lock of our memory, now or when it is free. Nobody overtakes
-// one who waits. Who asks again before it has been granted a lock does what Lock does not.
-func (w *window) lockAsked(op *engine.Op, l lockWaiter) {
+// lockAsked grants a lock of our memory, now or when it is free; to who does not wait, now or
+// not at all. Nobody overtakes one who waits. Who asks again before it has been granted a
+// lock does what Lock does not.
+func (w *window) lockAsked(op *engine.Op, l lockWaiter, now bool) {
 	w.mu.Lock()
 	if slices.ContainsFunc(w.lock.waiting, func(o lockWaiter) bool { return o.rank == l.rank }) {
 		w.mu.Unlock()
@@ -168,7 +204,14 @@ func (w *window) lockAsked(op *engine.Op, l lockWaiter) {
 	}
 	w.lock.waiting = append(w.lock.waiting, l)
 	granted := w.grant()
+	refused := now && len(w.lock.waiting) > 0
+	if refused {
+		w.lock.waiting = w.lock.waiting[:len(w.lock.waiting)-1]
+	}
 	w.mu.Unlock()
+	if refused {
+		_ = w.tell(op, l.rank, winHeader{kind: rmaLocked, number: l.number, n: lockNow}) // the dead need no answer
+	}
 	w.tellGranted(op, granted)
 }
 

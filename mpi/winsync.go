@@ -90,7 +90,7 @@ func (w *window) Flush(target int) error {
 	if !w.mayAccess(target) {
 		return fail(op, ErrRMASync, "no epoch is open to rank %d", target)
 	}
-	return w.wrapWait(op, w.ask(rmaFlush, 0, target))
+	return w.wrapWait(op, w.ask(winHeader{kind: rmaFlush}, target))
 }
 
 // FlushAll is Flush of all targets.
@@ -129,7 +129,7 @@ func (w *window) flushAll(op string) error {
 	w.mu.Unlock()
 	asked := make([]question, len(dirty))
 	for i, r := range dirty {
-		asked[i] = w.ask(rmaFlush, 0, r)
+		asked[i] = w.ask(winHeader{kind: rmaFlush}, r)
 	}
 	var errs []error
 	for _, q := range asked {
@@ -146,7 +146,7 @@ type question struct {
 }
 
 // ask sends a message whose answer completes a request.
-func (w *window) ask(kind, arg uint8, target int) question {
+func (w *window) ask(h winHeader, target int) question {
 	eng := w.c.w.eng
 	q := question{target: target}
 	if q.id, q.err = eng.General(); q.err != nil {
@@ -154,11 +154,11 @@ func (w *window) ask(kind, arg uint8, target int) question {
 	}
 	eng.Do(func(op *engine.Op) {
 		done := func(op *engine.Op, err error) { op.Complete(q.id, engine.Status{}, err) }
-		if kind == rmaFlush || kind == rmaUnlock {
+		if h.kind == rmaFlush || h.kind == rmaUnlock {
 			done = w.flushing(target, done)
 		}
 		w.enqueue(op, target, func(op *engine.Op) bool {
-			w.send(op, winHeader{kind: kind, op: arg}, target, done)
+			w.send(op, h, target, done)
 			return false
 		})
 	})

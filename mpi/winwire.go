@@ -22,7 +22,7 @@ const (
 	rmaReply // data that was asked for
 	rmaFlush // answered by rmaFlushed
 	rmaFlushed
-	rmaLock // answered by rmaLocked when it is granted
+	rmaLock // answered by rmaLocked when it is granted, or refused
 	rmaLocked
 	rmaUnlock  // answered by rmaFlushed
 	rmaExposed // the target has called Post
@@ -30,7 +30,7 @@ const (
 )
 
 // winHeader is 24 bytes: window, kind, operation, byte order, number of what is
-// waited for, offset in bytes, length in bytes.
+// waited for, offset in bytes, length in bytes or lockNow.
 type winHeader struct {
 	base   uint32
 	kind   uint8
@@ -277,10 +277,14 @@ func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 		_ = w.tell(op, from, winHeader{kind: rmaFlushed, number: h.number}) // the dead need no answer
 	case rmaFlushed, rmaLocked:
 		if r := w.take(h.number, from); r.done != nil {
-			r.done(op, nil)
+			var err error
+			if h.kind == rmaLocked && h.n == lockNow {
+				err = errLocked
+			}
+			r.done(op, err)
 		}
 	case rmaLock:
-		w.lockAsked(op, lockWaiter{from, h.op != 0, h.number})
+		w.lockAsked(op, lockWaiter{from, h.op != 0, h.number}, h.n == lockNow)
 	case rmaUnlock:
 		w.unlockAsked(op, from)
 		_ = w.tell(op, from, winHeader{kind: rmaFlushed, number: h.number})
