@@ -110,11 +110,12 @@ func (w *window) Len(rank int) int { return int(w.lens[2*rank]) }
 func (w *window) Group() *Group { return w.c.group }
 
 // Free ends the use of a window; it is collective, and no epoch may be open. When a
-// member has died it fails with ErrProcFailed, and the window is freed nevertheless;
-// those who still use it are told so by ErrRevoked.
+// member has died it fails with ErrProcFailed, and the window is freed nevertheless, without
+// waiting for the others; those who still use it are told so by ErrRevoked.
 func (w *window) Free() error {
 	const op = "Win.Free"
-	if err := w.usable(op); err != nil && !errors.Is(err, ErrRevoked) { // whose making others have given up
+	err := w.usable(op)
+	if err != nil && !errors.Is(err, ErrRevoked) { // whose making others have given up
 		return err
 	}
 	w.mu.Lock()
@@ -126,7 +127,12 @@ func (w *window) Free() error {
 	if err := w.attrs.clear(op); err != nil {
 		return err
 	}
-	err := Barrier(w.c)
+	if err == nil {
+		err = w.bereaved(op)
+	}
+	if err == nil { // otherwise others may wait for us, and not come
+		err = Barrier(w.c)
+	}
 	if err != nil && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrRevoked) {
 		return err
 	}
@@ -137,6 +143,15 @@ func (w *window) Free() error {
 	w.freed = true
 	w.mu.Unlock()
 	return errors.Join(err, w.c.Free())
+}
+
+// bereaved returns the death of a member, if one is known.
+func (w *window) bereaved(op string) error {
+	dead := w.c.Failed()
+	if dead.Size() == 0 {
+		return nil
+	}
+	return &Error{Op: op, Class: ErrProcFailed, Peer: w.c.group.rankOf(dead.procs[0])}
 }
 
 func (w *window) usable(op string) error {

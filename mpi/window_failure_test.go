@@ -96,6 +96,44 @@ func TestWinTargetDies(t *testing.T) {
 	}, mpitest.FaultTolerant())
 }
 
+// TestWinFreeAfterDeath: who knows of a death frees the window without waiting for who
+// waits for it, and that one is told.
+func TestWinFreeAfterDeath(t *testing.T) {
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		me, _ := c.Group().Incl(0)
+		targets, err := c.Group().Incl(2, 3)
+		if err != nil {
+			return err
+		}
+		switch c.Rank() {
+		case 2:
+			return fall(c)
+		case 3:
+			err := first(stand(c), w.Post(me))
+			if err == nil { // otherwise the window is revoked by now
+				err = w.Wait()
+			}
+			if !errors.Is(err, mpi.ErrRevoked) {
+				return fmt.Errorf("an exposure to who has freed the window: %v", err)
+			}
+		case 0:
+			return first(stand(c), dead(w.Start(targets)), dead(w.Free()), mpi.Send(c, make([]int, 1), 1, 0))
+		case 1:
+			if err := stand(c); err != nil {
+				return err
+			}
+			if _, err := mpi.Recv(c, make([]int, 1), 0, 0); err != nil { // its Free would tell the others
+				return err
+			}
+		}
+		return freed(w)
+	}, mpitest.FaultTolerant())
+}
+
 // TestWinTargetDiesOwing: what waits for room ends too when the target dies.
 func TestWinTargetDiesOwing(t *testing.T) {
 	const n = 6 << 20
