@@ -109,7 +109,8 @@ func (w *window) Len(rank int) int { return int(w.lens[2*rank]) }
 // Group returns the members.
 func (w *window) Group() *Group { return w.c.group }
 
-// Free ends the use of a window; it is collective, and no epoch may be open. When a
+// Free ends the use of a window; it is collective, and no epoch may be open, unless the
+// window is revoked, since then no call can end it. When a
 // member has died it fails with ErrProcFailed, and the window is freed nevertheless, without
 // waiting for the others; those who still use it are told so by ErrRevoked.
 func (w *window) Free() error {
@@ -121,7 +122,7 @@ func (w *window) Free() error {
 	w.mu.Lock()
 	open := w.lock.all || w.started != nil || w.exposure.open || slices.ContainsFunc(w.targets, func(e epoch) bool { return e.locked || e.locking })
 	w.mu.Unlock()
-	if open {
+	if open && err == nil {
 		return fail(op, ErrRMASync, "an epoch is open")
 	}
 	if err := w.attrs.clear(op); err != nil {

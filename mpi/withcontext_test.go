@@ -118,3 +118,69 @@ func TestWithContextLate(t *testing.T) {
 		return mpi.Barrier(next)
 	})
 }
+
+// TestWithContextEpoch: a window that is revoked in an epoch, which no call can end any
+// more, can be freed.
+func TestWithContextEpoch(t *testing.T) {
+	for name, epoch := range map[string]struct {
+		begin, end func(a loner) error
+	}{
+		"Lock": {
+			func(a loner) error { return a.w.Lock(mpi.LockShared, 0) },
+			func(a loner) error { return a.w.Unlock(0) },
+		},
+		"LockAll": {
+			func(a loner) error { return a.w.LockAll() },
+			func(a loner) error { return a.w.UnlockAll() },
+		},
+		"Post": {
+			func(a loner) error { return a.w.Post(a.own.Group()) },
+			func(a loner) error { return a.w.Wait() },
+		},
+		"Start": {
+			func(a loner) error { return errors.Join(a.w.Post(a.own.Group()), a.w.Start(a.own.Group())) },
+			func(a loner) error { return errors.Join(a.w.Complete(), a.w.Wait()) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mpitest.Run(t, 2, func(c *mpi.Comm) error {
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				a := loner{c: c, own: c.World().Self()}
+				var err error
+				if a.w, err = mpi.AllocateWin[int64](c.WithContext(ctx), 1); err != nil {
+					return err
+				}
+				if err := first(epoch.begin(a), mpi.Barrier(c)); err != nil {
+					return err
+				}
+				over := make([]int, 1)
+				if c.Rank() == 0 {
+					if _, err := mpi.Recv(c, over, 1, 0); err != nil {
+						return err
+					}
+				} else {
+					cancel()
+				}
+				if err := a.w.Fence(); !errors.Is(err, mpi.ErrRevoked) {
+					return fmt.Errorf("a fence to which the other does not come: %v", err)
+				}
+				if c.Rank() == 1 {
+					if err := mpi.Send(c, over, 0, 0); err != nil {
+						return err
+					}
+				}
+				if err := epoch.end(a); !errors.Is(err, mpi.ErrRevoked) {
+					return fmt.Errorf("the end of the epoch: %v", err)
+				}
+				if err := a.w.Free(); mpi.ClassOf(err) != mpi.ErrRevoked {
+					return fmt.Errorf("free: %v", err)
+				}
+				if err := a.w.Fence(); !errors.Is(err, mpi.ErrWin) {
+					return fmt.Errorf("fence of a window that was freed: %v", err)
+				}
+				return mpi.Barrier(c)
+			})
+		})
+	}
+}
