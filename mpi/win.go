@@ -146,6 +146,17 @@ func (w *window) Free() error {
 	return errors.Join(err, w.c.Free())
 }
 
+// Revoke ends whatever waits for others in the window, at all its members, with ErrRevoked,
+// and lets nothing begin any more but Free. Accesses under way may have been done. Any
+// member may call it, alone.
+func (w *window) Revoke() error {
+	if err := w.usable("Win.Revoke"); err != nil && !errors.Is(err, ErrRevoked) {
+		return err
+	}
+	w.c.revoke()
+	return nil
+}
+
 // bereaved returns the death of a member, if one is known.
 func (w *window) bereaved(op string) error {
 	dead := w.c.Failed()

@@ -168,6 +168,26 @@ func TestWinTargetDiesOwing(t *testing.T) {
 	}, mpitest.FaultTolerant())
 }
 
+// TestWinRevoke: who waits for who has revoked the window is told, and both can free it.
+func TestWinRevoke(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		other, err := c.Group().Incl(1 - c.Rank())
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			err = w.Start(other)
+		} else {
+			err = first(w.Revoke(), w.Revoke(), w.Post(other))
+		}
+		return mistaken(mistake{"a call on it", err, mpi.ErrRevoked}, mistake{"Free", w.Free(), mpi.ErrRevoked}, mistake{"Revoke after that", w.Revoke(), mpi.ErrWin})
+	})
+}
+
 // dead wants an error to be about a process that has died.
 func dead(err error) error {
 	if !errors.Is(err, mpi.ErrProcFailed) {
