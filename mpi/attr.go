@@ -188,7 +188,7 @@ func SetAttr[V any](c *Comm, k Key[V], v V) error {
 
 // GetAttr returns an attribute and whether it is set.
 func GetAttr[V any](c *Comm, k Key[V]) (v V, ok bool) {
-	if k.keyState == nil {
+	if k.keyState == nil || c == nil || c.comm == nil {
 		return v, false
 	}
 	if k.keyState == MaxRate.keyState {

@@ -189,8 +189,11 @@ func (c *Comm) SetInfo(i *Info) {
 	c.info = i.Dup()
 }
 
-// Compare returns how two communicators relate.
+// Compare returns how two communicators relate; one that is nil is Unequal to all.
 func (c *Comm) Compare(other *Comm) Comparison {
+	if c == nil || c.comm == nil || other == nil || other.comm == nil {
+		return Unequal
+	}
 	if c.comm == other.comm {
 		return Ident
 	}

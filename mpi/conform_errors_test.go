@@ -168,6 +168,74 @@ func inTopologies(c *mpi.Comm) []mistake {
 	}
 }
 
+// TestNoPanic: arguments of no use are refused, or mean nothing, without a panic.
+func TestNoPanic(t *testing.T) {
+	windows(t, 1, 1, func(c *mpi.Comm, w *mpi.Win[int64]) error {
+		long, err := datatype.Hvector(math.MaxInt/16, 1, 0, datatype.Basic(datatype.Int64))
+		if err != nil {
+			return err
+		}
+		b := mpi.NewBuf(make([]int64, 1), 1, long)
+		twice := mpi.NewBuf(make([]int64, 1), 64, long)
+		var none *mpi.Comm
+		var nobody *mpi.Group
+		k := mpi.NewKey(mpi.KeyOptions[int]{})
+		unset := func(_ int, ok bool) error { return same("set", ok, false) }
+		size := func(g *mpi.Group, n int) error { return same("members", g.Size(), n) }
+		g := c.Group()
+		return first(
+			calm("AllocateWin", func() error { return errOf(mpi.AllocateWin[int64](c, math.MaxInt/8)) }, mpi.ErrNoMem),
+			calm("FetchAndOp", func() error { return w.FetchAndOp(1, nil, 0, 0, mpi.Sum) }, mpi.ErrBuffer),
+			calm("CompareAndSwap", func() error { return w.CompareAndSwap(1, 2, nil, 0, 0) }, mpi.ErrBuffer),
+			calm("SendBuf", func() error { return c.SendBuf(b, 0, 0) }, mpi.ErrCount),
+			calm("SendBuf to ProcNull", func() error { return c.SendBuf(b, mpi.ProcNull, 0) }, mpi.ErrCount),
+			calm("BsendBuf", func() error { return c.BsendBuf(b, mpi.ProcNull, 0) }, mpi.ErrCount),
+			calm("RecvBuf", func() error { return errOf(c.RecvBuf(b, 0, 0)) }, mpi.ErrCount),
+			calm("RecvBuf from ProcNull", func() error { return errOf(c.RecvBuf(b, mpi.ProcNull, 0)) }, mpi.ErrCount),
+			calm("Pack", func() error { return errOf(mpi.Pack(nil, b)) }, mpi.ErrCount),
+			calm("PackExternal", func() error { return errOf(mpi.PackExternal(nil, b)) }, mpi.ErrCount),
+			calm("PackExternal of more", func() error { return errOf(mpi.PackExternal(nil, twice)) }, mpi.ErrType),
+			calm("Unpack", func() error { return errOf(mpi.Unpack(nil, b)) }, mpi.ErrCount),
+			calm("BcastBuf", func() error { return c.BcastBuf(b, 0) }, mpi.ErrCount),
+			calm("GetAttr", func() error { return unset(mpi.GetAttr(none, k)) }, 0),
+			calm("GetWinAttr", func() error { return unset(mpi.GetWinAttr((*mpi.Win[int])(nil), k)) }, 0),
+			calm("Compare", func() error {
+				return first(same("nil", c.Compare(nil), mpi.Unequal), same("of nil", none.Compare(c), mpi.Unequal))
+			}, 0),
+			calm("Group.Compare", func() error {
+				return first(same("nil", g.Compare(nil), mpi.Unequal), same("of nil", nobody.Compare(&mpi.Group{}), mpi.Ident))
+			}, 0),
+			calm("Translate", func() error {
+				out, err := g.Translate([]int{0}, nil)
+				return first(err, want("ranks", out, []int{mpi.Undefined}))
+			}, 0),
+			calm("Translate of nil", func() error { return errOf(nobody.Translate([]int{0}, g)) }, mpi.ErrRank),
+			calm("Union", func() error {
+				return first(size(g.Union(nil), 1), size(nobody.Union(g), 1), size(nobody.Union(nil), 0))
+			}, 0),
+			calm("Intersection", func() error { return first(size(g.Intersection(nil), 0), size(nobody.Intersection(g), 0)) }, 0),
+			calm("Difference", func() error { return first(size(g.Difference(nil), 1), size(nobody.Difference(g), 0)) }, 0),
+			calm("Incl", func() error { return errOf(nobody.Incl(0)) }, mpi.ErrRank),
+			calm("Excl", func() error { return errOf(nobody.Excl()) }, 0),
+			calm("RangeIncl", func() error { return errOf(nobody.RangeIncl(mpi.Range{Stride: 1})) }, mpi.ErrRank),
+			calm("Rank", func() error { return same("rank", nobody.Rank(), mpi.Undefined) }, 0),
+		)
+	})
+}
+
+// calm wants the class of a call's error, and no panic.
+func calm(what string, call func() error, class mpi.Class) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s panics: %v", what, v)
+		}
+	}()
+	return mistaken(mistake{what, call(), class})
+}
+
+// same wants one value.
+func same[T comparable](what string, got, wanted T) error { return want(what, []T{got}, []T{wanted}) }
+
 // TestPanickingOperation: an operation of the program that panics fails where it
 // did, and the process lives.
 func TestPanickingOperation(t *testing.T) {

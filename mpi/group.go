@@ -8,7 +8,7 @@ import (
 )
 
 // Group is an ordered set of processes (MPI 4.1 §7.3). It is immutable and
-// needs no freeing. The zero Group is empty.
+// needs no freeing. The zero Group is empty, and so is a nil one.
 type Group struct {
 	procs []engine.Proc
 	self  engine.Proc // whose Rank it tells
@@ -35,10 +35,23 @@ func (c Comparison) String() string {
 const Undefined = -32766
 
 // Size returns how many processes are in the group.
-func (g *Group) Size() int { return len(g.procs) }
+func (g *Group) Size() int { return len(g.members()) }
+
+// members are the group's processes.
+func (g *Group) members() []engine.Proc {
+	if g == nil {
+		return nil
+	}
+	return g.procs
+}
 
 // Rank returns the caller's rank in the group, or Undefined.
-func (g *Group) Rank() int { return g.rankOf(g.self) }
+func (g *Group) Rank() int {
+	if g == nil {
+		return Undefined
+	}
+	return g.rankOf(g.self)
+}
 
 func (g *Group) rankOf(p engine.Proc) int {
 	if i := slices.Index(g.procs, p); i >= 0 {
@@ -47,7 +60,13 @@ func (g *Group) rankOf(p engine.Proc) int {
 	return Undefined
 }
 
-func (g *Group) with(procs []engine.Proc) *Group { return &Group{procs: procs, self: g.self} }
+// with is a group of other processes, of the same caller.
+func (g *Group) with(procs []engine.Proc) *Group {
+	if g == nil {
+		return &Group{procs: procs}
+	}
+	return &Group{procs: procs, self: g.self}
+}
 
 // Translate returns the ranks in other of the processes that have the given
 // ranks here: Undefined for those not in other; ProcNull stays ProcNull.
@@ -59,8 +78,8 @@ func (g *Group) Translate(ranks []int, other *Group) ([]int, error) {
 			out[i] = ProcNull
 			continue
 		}
-		if r < 0 || r >= len(g.procs) {
-			return nil, fail("Translate", ErrRank, "rank %d of a group of %d", r, len(g.procs))
+		if r < 0 || r >= g.Size() {
+			return nil, fail("Translate", ErrRank, "rank %d of a group of %d", r, g.Size())
 		}
 		if j, ok := index[g.procs[r]]; ok {
 			out[i] = j
@@ -72,8 +91,8 @@ func (g *Group) Translate(ranks []int, other *Group) ([]int, error) {
 }
 
 func (g *Group) index() map[engine.Proc]int {
-	m := make(map[engine.Proc]int, len(g.procs))
-	for i, p := range g.procs {
+	m := make(map[engine.Proc]int, g.Size())
+	for i, p := range g.members() {
 		m[p] = i
 	}
 	return m
@@ -81,10 +100,10 @@ func (g *Group) index() map[engine.Proc]int {
 
 // Compare returns Ident, Similar or Unequal.
 func (g *Group) Compare(other *Group) Comparison {
-	if slices.Equal(g.procs, other.procs) {
+	if slices.Equal(g.members(), other.members()) {
 		return Ident
 	}
-	a, b := slices.Clone(g.procs), slices.Clone(other.procs)
+	a, b := slices.Clone(g.members()), slices.Clone(other.members())
 	slices.Sort(a)
 	slices.Sort(b)
 	if slices.Equal(a, b) {
@@ -95,13 +114,13 @@ func (g *Group) Compare(other *Group) Comparison {
 
 // Union returns the processes of g, followed by those only in other.
 func (g *Group) Union(other *Group) *Group {
-	in, out := g.index(), slices.Clone(g.procs)
-	for _, p := range other.procs {
+	in, out := g.index(), slices.Clone(g.members())
+	for _, p := range other.members() {
 		if _, ok := in[p]; !ok {
 			out = append(out, p)
 		}
 	}
-	if len(g.procs) == 0 {
+	if g.Size() == 0 {
 		return other.with(out) // the zero Group does not know who asks
 	}
 	return g.with(out)
@@ -115,7 +134,7 @@ func (g *Group) Difference(other *Group) *Group { return g.filter(other.index(),
 
 func (g *Group) filter(in map[engine.Proc]int, want bool) *Group {
 	var out []engine.Proc
-	for _, p := range g.procs {
+	for _, p := range g.members() {
 		if _, ok := in[p]; ok == want {
 			out = append(out, p)
 		}
@@ -141,7 +160,7 @@ func (g *Group) Excl(ranks ...int) (*Group, error) {
 		return nil, err
 	}
 	var out []engine.Proc
-	for i, p := range g.procs {
+	for i, p := range g.members() {
 		if !slices.Contains(ranks, i) {
 			out = append(out, p)
 		}
@@ -203,8 +222,8 @@ func (g *Group) RangeExcl(ranges ...Range) (*Group, error) {
 func (g *Group) distinct(op string, ranks []int) error {
 	seen := make(map[int]bool, len(ranks))
 	for _, r := range ranks {
-		if r < 0 || r >= len(g.procs) {
-			return fail(op, ErrRank, "rank %d of a group of %d", r, len(g.procs))
+		if r < 0 || r >= g.Size() {
+			return fail(op, ErrRank, "rank %d of a group of %d", r, g.Size())
 		}
 		if seen[r] {
 			return fail(op, ErrRank, "rank %d twice", r)

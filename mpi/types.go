@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"cmp"
 	"reflect"
 	"sync"
 
@@ -69,6 +70,9 @@ func (b Buf) At(offset int) Buf {
 	return b
 }
 
+// mostBytes is as much as a message can have, and more memory than there is.
+const mostBytes = 1 << 46
+
 // check says what is wrong with the buffer.
 func (b Buf) check(op string) error {
 	switch {
@@ -82,6 +86,13 @@ func (b Buf) check(op string) error {
 	lo, hi, err := b.typ.Span(b.count)
 	if err != nil {
 		return &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
+	}
+	n, err := b.typ.PackSize(b.count) // many times what they span, if they overlap
+	if err != nil {
+		return &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
+	}
+	if int64(n) > mostBytes {
+		return fail(op, ErrCount, "%d items of %v are %d bytes; a message has up to %d", b.count, b.typ, n, int64(mostBytes))
 	}
 	if b.origin < -lo || b.origin > len(b.mem)-hi { // neither can overflow: see Span
 		return fail(op, ErrBuffer, "%d items of %v need bytes %d to %d, from %d on, of a buffer of %d", b.count, b.typ, lo, hi, b.origin, len(b.mem))
@@ -108,10 +119,7 @@ func (b Buf) packed(op string) ([]byte, error) {
 	if m, ok := b.direct(); ok {
 		return m, nil
 	}
-	n, err := b.typ.PackSize(b.count)
-	if err != nil {
-		return nil, &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
-	}
+	n, _ := b.typ.PackSize(b.count) // check has looked
 	m := make([]byte, n)
 	if _, err := b.typ.Pack(m, b.mem, b.origin, b.count); err != nil {
 		return nil, &Error{Op: op, Class: ErrBuffer, Peer: -1, Err: err}
@@ -128,10 +136,7 @@ func (b Buf) landing(op string) (m []byte, place func(n int) error, err error) {
 	if m, ok := b.direct(); ok {
 		return m, nil, nil
 	}
-	size, err := b.typ.PackSize(b.count)
-	if err != nil {
-		return nil, nil, &Error{Op: op, Class: ErrType, Peer: -1, Err: err}
-	}
+	size, _ := b.typ.PackSize(b.count) // check has looked
 	m = make([]byte, size)
 	return m, func(n int) error {
 		_, err := b.typ.UnpackAt(b.mem, m[:n], b.origin, b.count, 0)
@@ -166,14 +171,30 @@ func (c *Comm) IsendBuf(b Buf, dest, tag int) (Request, error) {
 
 // BsendBuf is Bsend of a Buf.
 func (c *Comm) BsendBuf(b Buf, dest, tag int) error {
-	m, err := b.packed("BsendBuf")
+	const op = "BsendBuf"
+	if to, err := c.dest(op, dest, tag); err != nil || to == noProc {
+		return cmp.Or(err, b.check(op))
+	}
+	m, err := b.packed(op)
 	if err != nil {
 		return err
 	}
-	return c.bsend("BsendBuf", m, dest, tag)
+	return c.bsend(op, m, dest, tag)
+}
+
+// unsent is the request of a Buf that goes to ProcNull or comes from there, of which no
+// copy is needed, unless there is an error.
+func (c *Comm) unsent(op string, err error, b Buf) (Request, error) {
+	if err = cmp.Or(err, b.check(op)); err != nil {
+		return Request{}, err
+	}
+	return c.nobody(op)
 }
 
 func (c *Comm) isendBuf(op string, b Buf, dest, tag int, mode engine.Mode) (Request, error) {
+	if to, err := c.dest(op, dest, tag); err != nil || to == noProc {
+		return c.unsent(op, err, b)
+	}
 	m, err := b.packed(op)
 	if err != nil {
 		return Request{}, err
@@ -196,16 +217,13 @@ func (c *Comm) IrecvBuf(b Buf, source, tag int) (Request, error) {
 }
 
 func (c *Comm) irecvBuf(op string, b Buf, source, tag int) (Request, error) {
+	from, err := c.source(op, source, tag)
+	if err != nil || from == noProc {
+		return c.unsent(op, err, b)
+	}
 	m, place, err := b.landing(op)
 	if err != nil {
 		return Request{}, err
-	}
-	from, err := c.source(op, source, tag)
-	switch {
-	case err != nil:
-		return Request{}, err
-	case from == noProc:
-		return c.nobody(op)
 	}
 	a := &engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Buf: m, Swap: b.typ}
 	if place != nil {
@@ -245,10 +263,7 @@ func PackExternal(dst []byte, b Buf) ([]byte, error) {
 	if err := b.check("PackExternal"); err != nil {
 		return dst, err
 	}
-	n, err := b.typ.ExternalSize(b.count)
-	if err != nil {
-		return dst, &Error{Op: "PackExternal", Class: ErrType, Peer: -1, Err: err}
-	}
+	n, _ := b.typ.ExternalSize(b.count) // check has looked
 	m := make([]byte, n)
 	if _, err := b.typ.PackExternal(m, b.mem, b.origin, b.count); err != nil {
 		return dst, &Error{Op: "PackExternal", Class: ErrBuffer, Peer: -1, Err: err}

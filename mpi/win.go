@@ -58,6 +58,9 @@ func AllocateWin[T Scalar](c *Comm, n int) (*Win[T], error) {
 	if n < 0 {
 		return nil, fail("AllocateWin", ErrArg, "%d elements", n)
 	}
+	if int64(n) > mostBytes/int64(kindOf[T]().Size()) {
+		return nil, fail("AllocateWin", ErrNoMem, "%d elements", n)
+	}
 	return NewWin(c, make([]T, n))
 }
 
@@ -210,6 +213,9 @@ func (w *Win[T]) GetAccumulate(src, result []T, target, offset int, o Op) error 
 
 // FetchAndOp is GetAccumulate of one element: result gets what was there.
 func (w *Win[T]) FetchAndOp(v T, result *T, target, offset int, o Op) error {
+	if result == nil {
+		return fail("FetchAndOp", ErrBuffer, "the result is nil")
+	}
 	one := []T{v}
 	if o.op == NoOp.op {
 		one = nil
@@ -221,6 +227,9 @@ func (w *Win[T]) FetchAndOp(v T, result *T, target, offset int, o Op) error {
 // CompareAndSwap stores v at the target's element if that is equal to compare,
 // bit by bit; result gets what was there.
 func (w *Win[T]) CompareAndSwap(compare, v T, result *T, target, offset int) error {
+	if result == nil {
+		return fail("CompareAndSwap", ErrBuffer, "the result is nil")
+	}
 	_, err := w.access("CompareAndSwap", rmaSwap, bytesOf([]T{compare, v}), bytesOf(unsafe.Slice(result, 1)), target, offset, 1, Replace, 0)
 	return err
 }
@@ -323,7 +332,7 @@ func SetWinAttr[T Scalar, V any](w *Win[T], k Key[V], v V) error {
 
 // GetWinAttr returns an attribute and whether it is set.
 func GetWinAttr[T Scalar, V any](w *Win[T], k Key[V]) (v V, ok bool) {
-	if k.keyState == nil {
+	if k.keyState == nil || w == nil {
 		return v, false
 	}
 	a, ok := w.attrs.get(k.keyState)
