@@ -311,3 +311,27 @@ func TestWinLargeGet(t *testing.T) {
 		return w.Free()
 	})
 }
+
+// TestWinSelf: a large access to a rank's own memory takes no memory of its size.
+func TestWinSelf(t *testing.T) {
+	const n = 4 << 20
+	windows(t, 1, n, func(c *mpi.Comm, w *mpi.Win[int64]) error {
+		src, old := given(3, n), make([]int64, n)
+		if err := w.LockAll(); err != nil {
+			return err
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := w.Put(src, 0, 0)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+			return fmt.Errorf("a Put of %d bytes takes %d", 8*n, took)
+		}
+		one := int64(0)
+		err = first(err, w.GetAccumulate(src, old, 0, 0, mpi.Sum), w.CompareAndSwap(2*src[5], -1, &one, 0, 5), w.UnlockAll())
+		if one != 2*src[5] || w.Memory()[5] != -1 {
+			return fmt.Errorf("what was swapped for -1 is %d, and there is %d", one, w.Memory()[5])
+		}
+		return first(err, want("what was there", old, src), want("sum", w.Memory()[6:7], []int64{2 * src[6]}))
+	})
+}

@@ -152,7 +152,7 @@ func (a *accessing) next(op *engine.Op) bool {
 	return false
 }
 
-// send sends the message of the next n bytes.
+// send sends the message of the next n bytes; an access to our own memory it does.
 func (a *accessing) send(op *engine.Op, n int) {
 	w := a.w
 	h := winHeader{base: uint32(w.c.base), kind: a.kind, op: uint8(a.op), big: bigEndian, offset: uint64(a.offset), n: uint32(n)}
@@ -160,12 +160,17 @@ func (a *accessing) send(op *engine.Op, n int) {
 	if a.kind != rmaSwap && src != nil { // a swap's is two elements
 		src, a.src = src[:n], src[n:]
 	}
+	a.offset, a.rest = a.offset+n, a.rest-n
+	if a.target == w.c.rank { // as a message it would be copied, and all of them at once
+		a.dst = a.dst[copy(a.dst, w.apply(&h, src)):]
+		return
+	}
 	if a.dst != nil {
 		a.left++
 		h.number = w.expect(a.target, a.dst[:n], a.ended)
 		a.dst = a.dst[n:]
 	}
-	a.offset, a.rest, a.left = a.offset+n, a.rest-n, a.left+1
+	a.left++
 	hdr := h.encode()
 	if err := op.Post(w.c.group.procs[a.target], amWindow, &hdr, src, a.ended); err != nil {
 		if a.dst != nil {
@@ -264,7 +269,11 @@ func (w *window) lost(op *engine.Op, rank int, err error) {
 func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 	switch h.kind {
 	case rmaPut, rmaGet, rmaAccumulate, rmaFetch, rmaSwap:
-		w.apply(op, from, h, payload)
+		if old := w.apply(h, payload); old != nil {
+			reply := winHeader{base: uint32(w.c.base), kind: rmaReply, big: bigEndian, number: h.number, n: h.n}
+			hdr := reply.encode()
+			_ = op.Post(w.c.group.procs[from], amWindow, &hdr, old, nil) // the dead need no answer
+		}
 	case rmaReply:
 		if r := w.take(h.number, from); r.done != nil {
 			if copy(r.dst, payload); h.big != bigEndian {
@@ -293,18 +302,17 @@ func (w *window) handle(op *engine.Op, from int, h *winHeader, payload []byte) {
 	}
 }
 
-// apply does an access to our memory. What does not fit is a peer's lie, since
-// it has looked, and is dropped.
-func (w *window) apply(op *engine.Op, from int, h *winHeader, payload []byte) {
+// apply does an access to our memory, and returns what was there if that is asked for.
+// What does not fit is a peer's lie, since it has looked, and is dropped.
+func (w *window) apply(h *winHeader, payload []byte) (old []byte) {
 	if h.offset > uint64(len(w.mem)) || uint64(h.n) > uint64(len(w.mem))-h.offset || h.n > engine.MaxPost || int(h.n)%w.size != 0 || int(h.offset)%w.size != 0 {
-		return
+		return nil
 	}
 	at := w.mem[h.offset:][:h.n]
 	if h.big != bigEndian {
 		payload = bytes.Clone(payload)
 		datatype.Basic(w.kind).Swap(payload)
 	}
-	var old []byte
 	if h.kind == rmaGet || h.kind == rmaFetch || h.kind == rmaSwap {
 		old = bytes.Clone(at)
 	}
@@ -318,12 +326,7 @@ func (w *window) apply(op *engine.Op, from int, h *winHeader, payload []byte) {
 	case h.kind == rmaAccumulate || h.kind == rmaFetch:
 		w.combine(datatype.OpKind(h.op), payload, at)
 	}
-	if old == nil {
-		return
-	}
-	reply := winHeader{base: uint32(w.c.base), kind: rmaReply, big: bigEndian, number: h.number, n: h.n}
-	hdr := reply.encode()
-	_ = op.Post(w.c.group.procs[from], amWindow, &hdr, old, nil) // the dead need no answer
+	return old
 }
 
 func (w *window) combine(o datatype.OpKind, in, inout []byte) {
