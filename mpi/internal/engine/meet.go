@@ -120,7 +120,7 @@ func (e *Engine) procFor(c *card, at Proc) (*peer, bool) {
 // because it was given our card; who it is its caller learns from its messages.
 func (e *Engine) strangerFor(c *card, at Proc) (*peer, bool) {
 	p, known := e.procFor(c, at)
-	if known || c.job == e.me.card.job || len(e.peers) >= e.cfg.Size+mostForeign {
+	if known || c.job == e.me.card.job || len(e.peers) >= mostProcs || e.foreign() >= mostForeign {
 		return p, known
 	}
 	p = newPeer(Proc(len(e.peers)))
@@ -129,8 +129,20 @@ func (e *Engine) strangerFor(c *card, at Proc) (*peer, bool) {
 	return p, true
 }
 
-// mostForeign bounds the processes of other jobs that connect by themselves.
-const mostForeign = 1 << 14
+// foreign counts the processes of other jobs that have neither left nor failed.
+func (e *Engine) foreign() (n int) {
+	for _, p := range e.peers[e.cfg.Size:] {
+		if p.state != departed && p.state != failed {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	mostForeign = 1 << 14 // processes of other jobs at one time, when one more connects by itself
+	mostProcs   = 1 << 20 // and all processes that there have been: numbers are not used again
+)
 
 // meet gives the engine a link within the process.
 func (e *Engine) meet(c *card, at Proc, w *heapWire) error {

@@ -79,6 +79,28 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// TestManyLeft: processes of other jobs that are gone do not count among those that there
+// may be.
+func TestManyLeft(t *testing.T) {
+	es := newWorld(t, 1)
+	c := &card{uid: uid{7}, job: [8]byte{1}}
+	es[0].Do(func(op *Op) {
+		e := op.e
+		for range mostForeign {
+			e.peers = append(e.peers, newPeer(Proc(len(e.peers))))
+		}
+		if _, ok := e.strangerFor(c, 0); ok {
+			t.Errorf("one more than %d processes of other jobs may connect", mostForeign)
+		}
+		for i, p := range e.peers[1:] {
+			p.state, p.err = [...]peerState{departed, failed}[i%2], errTest
+		}
+		if _, ok := e.strangerFor(c, 0); !ok {
+			t.Error("who connects is refused, where all others have left")
+		}
+	})
+}
+
 // TestRefused sends to a process that is not there any more.
 func TestRefused(t *testing.T) {
 	for _, shared := range []bool{false, true} {
