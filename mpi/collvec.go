@@ -72,7 +72,7 @@ func (b Buf) combined(op string) (vec, error) {
 	if b.elem != nil {
 		off, size = 0, int(b.elem.Size())
 	}
-	if n := len(b.mem) - b.origin; b.elem != nil && (size > 0 && b.count > n/size || b.origin%b.elem.Align() != 0) {
+	if n := len(b.mem) - b.origin; b.elem != nil && (b.origin < 0 || size > 0 && b.count > n/size || b.origin%b.elem.Align() != 0) {
 		return vec{}, fail(op, ErrBuffer, "%d items of %v are not elements of a slice at byte %d of a buffer of %d", b.count, b.elem, b.origin, len(b.mem))
 	}
 	v := vec{b: b.mem[b.origin+off:][:size*b.count], n: b.count, typ: b.typ, elem: b.elem, each: size, swap: b.typ}

@@ -3,6 +3,7 @@ package mpi
 import (
 	"cmp"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/meshmpi/meshmpi/mpi/datatype"
@@ -319,13 +320,21 @@ func (v vec) reduction(o datatype.OpKind) (datatype.Kernel, bool) {
 		break
 	}
 	if o == datatype.MinLoc || o == datatype.MaxLoc {
-		if t := datatype.LocType(kind); t == nil || t.Signature(1) != v.typ.Signature(1) {
+		t := datatype.LocType(kind)
+		if t == nil || v.each != t.Extent() || !slices.Equal(slices.Collect(t.Runs()), slices.Collect(v.typ.Runs())) {
 			return nil, false
 		}
 		return datatype.Reduce(o, kind)
 	}
 	if t := datatype.Basic(kind); t == nil || t.Signature(v.typ.Elems()) != v.typ.Signature(1) {
 		return nil, false
+	}
+	if v.elem != nil { // a kernel takes what is between for elements
+		for r := range v.typ.Runs() {
+			if r.Off%kind.Size() != 0 || v.each%kind.Size() != 0 {
+				return nil, false
+			}
+		}
 	}
 	return datatype.Reduce(o, kind)
 }

@@ -64,6 +64,9 @@ func (c *calc) assemble(lay placed, m mark, align int, made recipe) (*Type, erro
 			t.ub = c.add(t.ub, align-r)
 		}
 	}
+	if t.lb == -maxInt-1 || lay.n != nil && c.add(lay.at, lay.n.lo) == -maxInt-1 { // which has no negative
+		c.over = true
+	}
 	c.add(t.ub, -t.lb)           // the extent
 	if lay.n != nil && !c.over { // and the true bounds
 		c.add(c.add(lay.at, lay.n.hi), -c.add(lay.at, lay.n.lo))

@@ -183,11 +183,20 @@ func (u *universe) spawn(_ context.Context, req pmi.SpawnRequest) (codes []int, 
 
 // rank is the life of one.
 func (u *universe) rank(r int, server string, spawned bool, body func(*mpi.Comm) error) (err error) {
+	ended := false
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		} else if !ended { // by runtime.Goexit, which returns to nobody
+			u.fail(fmt.Errorf("rank %d: its goroutine was ended, as by t.FailNow", r))
 		}
 	}()
+	err = u.live(r, server, spawned, body)
+	ended = true
+	return err
+}
+
+func (u *universe) live(r int, server string, spawned bool, body func(*mpi.Comm) error) error {
 	env := map[string]string{"PMI_PORT": server, "PMI_ID": strconv.Itoa(r)}
 	if spawned {
 		env["PMI_SPAWNED"] = "1"

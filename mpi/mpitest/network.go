@@ -104,7 +104,7 @@ func (n *network) dial(ctx context.Context, from, address string) (net.Conn, err
 	if l == nil {
 		return nil, fmt.Errorf("mpitest: nobody listens on %s", address)
 	}
-	to, _, _ := strings.Cut(address, "-")
+	to := address[:strings.LastIndexByte(address, '-')]
 	there, back := n.pipe(from, to), n.pipe(to, from)
 	if from != to {
 		n.arm(there, back)

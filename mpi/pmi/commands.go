@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -212,6 +213,9 @@ func (ss *session) answerJoined(m message) {
 func spawnResult(codes []int, err error) message {
 	if err != nil {
 		return verdict("spawn_result", word(err.Error()))
+	}
+	if !slices.ContainsFunc(codes, func(c int) bool { return c != 0 }) { // thousands would be longer than a line may be
+		return verdict("spawn_result", "")
 	}
 	texts := make([]string, len(codes))
 	for i, c := range codes {

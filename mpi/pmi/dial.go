@@ -167,7 +167,7 @@ func (c *Client) introduced(conn net.Conn, r *bufio.Reader, hello message) error
 		return cutOff(err)
 	}
 	if why, failed := ack.failed(); failed || ack.cmd != "initack" {
-		return fmt.Errorf("it answers %s %s", ack.cmd, why)
+		return fmt.Errorf("%w: it answers %s %s", errRefused, ack.cmd, why)
 	}
 	c.size, c.rank = 0, -1
 	for range 3 { // size, rank and debug
@@ -190,6 +190,9 @@ func (c *Client) introduced(conn net.Conn, r *bufio.Reader, hello message) error
 	}
 	return nil
 }
+
+// errRefused: the server is another's, or the rank is not one of its.
+var errRefused = errors.New("refused")
 
 // limitTo has ctx end reads and writes on conn, until the returned function is
 // called.

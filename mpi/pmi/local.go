@@ -37,6 +37,10 @@ func (h *host) close() {
 	h.runs.Wait()
 }
 
+// leaveTime is how long the ranks of a step's last program may take to leave, whose rank
+// 0 still serves where the next program's is to.
+const leaveTime = 20 * time.Second
+
 // meetHere meets at a socket in a directory of the user's own: rank 0 serves.
 func (c *Client) meetHere(ctx context.Context, m meeting, env environ) error {
 	dir, err := meetingDir(env)
@@ -51,11 +55,16 @@ func (c *Client) meetHere(ctx context.Context, m meeting, env environ) error {
 		}
 		return c.hostJob(ctx, m, ln, "", env(EnvFT) != "", nil)
 	}
-	conn, err := awaitSocket(ctx, path)
-	if err != nil {
-		return err
+	for until := time.Now().Add(leaveTime); ; {
+		conn, err := awaitSocket(ctx, path)
+		if err != nil {
+			return err
+		}
+		err = c.introduce(ctx, conn, m.rank, "")
+		if !errors.Is(err, errRefused) || time.Now().After(until) || pause(ctx, retry) != nil {
+			return err
+		}
 	}
-	return c.introduce(ctx, conn, m.rank, "")
 }
 
 // meetingDir returns a directory that only this user can write to. Its parent

@@ -208,16 +208,19 @@ func announce(life context.Context, srv *Server, d *meshd, path string, ask requ
 func (c *Client) joinAfar(ctx context.Context, m meeting, d *meshd) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
+	for until := time.Now().Add(leaveTime); ; {
 		w, err := m.find(ctx, d)
 		if err != nil {
 			return m.nowhere(err)
 		}
 		conn, err := (&net.Dialer{Timeout: reachTime}).DialContext(ctx, "tcp", w.Addr)
 		if err == nil {
-			return c.introduce(ctx, conn, m.rank, w.Secret)
+			err = c.introduce(ctx, conn, m.rank, w.Secret)
+			if !errors.Is(err, errRefused) || time.Now().After(until) {
+				return err
+			}
 		}
-		if pause(ctx, retry) != nil { // the record may be of a rank 0 that is dead
+		if pause(ctx, retry) != nil { // the record may be of a rank 0 that is dead, or about to leave
 			return fmt.Errorf("pmi: rank 0 does not answer at %s: %w", w.Addr, err)
 		}
 	}

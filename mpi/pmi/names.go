@@ -31,7 +31,7 @@ func (n *Names) publish(by *Server, rank int, name, port string) string {
 		return "name_or_port_too_long"
 	case taken && (old.by != by || old.rank != rank):
 		return "the_name_is_taken"
-	case len(n.list) >= maxNames:
+	case !taken && len(n.list) >= maxNames:
 		return "too_many_names"
 	}
 	n.list[name] = published{port, by, rank}

@@ -84,6 +84,9 @@ func (ss *session) read(ctx context.Context) error {
 	r := bufio.NewReader(ss.conn)
 	if ss.greets {
 		ss.conn.SetReadDeadline(time.Now().Add(helloTime))
+		if ctx.Err() != nil { // whose own deadline that may have undone
+			return ctx.Err()
+		}
 		if err := ss.greet(r); err != nil {
 			return err
 		}

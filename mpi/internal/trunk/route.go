@@ -44,7 +44,8 @@ func (p *plan) next(at, dst int, lane uint8) int {
 }
 
 // The window of a channel: a gateway's memory shared among the channels of its
-// lane, but never so little that a channel would crawl.
+// lane, but not so little that a channel would crawl, unless all together would be more
+// than the gateway holds.
 const (
 	gatewayMemory = 64 << 20
 	leastWindow   = 64 << 10
@@ -54,5 +55,5 @@ const (
 // window is what a channel between two sites gets.
 func (p *plan) window(a, b int) int {
 	channels := p.ranks[a] * p.ranks[b] / p.links
-	return max(leastWindow, min(mostWindow, gatewayMemory/max(1, channels)))
+	return min(max(leastWindow, min(mostWindow, gatewayMemory/max(1, channels))), mostHeld/2/max(1, channels))
 }
