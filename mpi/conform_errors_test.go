@@ -263,7 +263,7 @@ func TestInterMistakes(t *testing.T) {
 			{"SplitBy", errOf(x.SplitBy(mpi.Host, 0)), mpi.ErrComm}, {"CreateGroup", errOf(x.CreateGroup(x.Group(), 0)), mpi.ErrComm}, {"a window", errOf(mpi.AllocateWin[int](x, 1)), mpi.ErrComm},
 			{"Bcast from 2", mpi.Bcast(x, b, 2), mpi.ErrRoot}, {"Allreduce in place", mpi.Allreduce(x, nil, b, mpi.Sum), mpi.ErrCount}, {"Alltoall in place", mpi.Alltoall(x, nil, b), mpi.ErrBuffer},
 			{"Send to 2", mpi.Send(x, b, 2, 0), mpi.ErrRank}, {"Accept", errOf(x.Accept("", 0)), mpi.ErrComm}, {"Spawn", errOf(x.Spawn(0)), mpi.ErrComm}, {"Shrink", errOf(x.Shrink()), mpi.ErrUnsupported},
-			{"InterCreate", errOf(x.InterCreate(0, c, 0, 0)), mpi.ErrRank},
+			{"InterCreate", errOf(x.InterCreate(0, c, 0, 0)), mpi.ErrComm},
 		}...)
 		return first(err, s.unrooted(blocking), x.Free())
 	})
@@ -290,7 +290,7 @@ func TestAfter(t *testing.T) {
 		err := mistaken([]mistake{
 			{"Finalize again", w.Finalize(), mpi.ErrNotInitialized}, {"Start", p.Start(), mpi.ErrNotInitialized}, {"Start of a barrier", all.Start(), mpi.ErrNotInitialized},
 			{"OpenPort", errOf(w.OpenPort()), mpi.ErrNotInitialized}, {"Self", mpi.Barrier(w.Self()), mpi.ErrNotInitialized},
-			{"LookupName", errOf(w.LookupName("x")), mpi.ErrName}, {"PublishName", w.PublishName("x", "y"), mpi.ErrService},
+			{"LookupName", errOf(w.LookupName("x")), mpi.ErrNotInitialized}, {"PublishName", w.PublishName("x", "y"), mpi.ErrNotInitialized},
 		}...)
 		if !w.Finalized() {
 			return fmt.Errorf("it is not finalized")
