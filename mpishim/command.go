@@ -105,13 +105,7 @@ func (p Plan) environ(more ...string) []string {
 	for _, name := range []string{varNode, varSite, varAddress, varRanks, varLibrary, varProfile, varRecords, "PMI_FD", "PMI_SPAWNED"} {
 		env = unsetenv(env, name)
 	}
-	path := ""
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-		}
-	}
-	env = setenv(env, "PATH="+p.Overlay.BinDir+":"+path)
+	env = setenv(env, "PATH="+p.Overlay.BinDir+":"+getenv(env, "PATH"))
 	env = setenv(env, "MESH_STATE="+p.Overlay.StateDir)
 	for _, kv := range slices.Concat(p.own(), more) {
 		env = setenv(env, kv)

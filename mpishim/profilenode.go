@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -143,18 +142,10 @@ func lastChange(dir string) (at time.Time) {
 // recordsVariable is what the ranks of a node get for a profile, given the variables
 // that they have: the last of a name counts. Ranks of spawned jobs record nothing.
 func recordsVariable(root string, env []string) []string {
-	get := func(name string) string {
-		for _, kv := range slices.Backward(env) {
-			if v, ok := strings.CutPrefix(kv, name+"="); ok {
-				return v
-			}
-		}
-		return ""
-	}
-	if get("PMI_SPAWNED") == "1" {
+	if getenv(env, "PMI_SPAWNED") == "1" {
 		return []string{varRecords + "="}
 	}
-	if dir := makeRecords(root, get(varProfile), get(varNode)); dir != "" {
+	if dir := makeRecords(root, getenv(env, varProfile), getenv(env, varNode)); dir != "" {
 		return []string{varRecords + "=" + dir}
 	}
 	return nil
