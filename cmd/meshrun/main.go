@@ -261,18 +261,22 @@ func (o *options) pace() (matb int64, err error) {
 	return matb, nil
 }
 
-// exports checks what -x names. What is not set here, ranks do not get, as with
-// Open MPI's mpirun: scripts name LD_LIBRARY_PATH whether it is set or not.
+// exports checks what -x names, and leaves out what is not set here, which ranks do not
+// get, as with Open MPI's mpirun: scripts name LD_LIBRARY_PATH whether it is set or not.
 func (o *options) exports() error {
+	var set []string
 	for _, x := range o.Export {
 		name, _, valued := strings.Cut(x, "=")
 		if name == "" {
 			return fmt.Errorf("-x %q names no variable; write -x NAME or -x NAME=VALUE", x)
 		}
-		if _, set := os.LookupEnv(name); !set && !valued {
+		if _, here := os.LookupEnv(name); !here && !valued {
 			o.say("warning: -x %s: there is no such variable here, so ranks do not get it", name)
+			continue
 		}
+		set = append(set, x)
 	}
+	o.Export = set
 	return nil
 }
 
