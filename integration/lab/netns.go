@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -251,8 +252,16 @@ func (n *netspace) route(dst netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
-// bridge makes an Ethernet switch.
+// bridge makes an Ethernet switch. It keeps to Ethernet: where br_netfilter is there,
+// Linux would have every frame pass the rules for packets too, the router's address
+// translation included.
 func (n *netspace) bridge(name string, mtu int) error {
+	for _, family := range [...]string{"arp", "ip", "ip6"} {
+		err := n.sysctl(map[string]string{"bridge.bridge-nf-call-" + family + "tables": "0"})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	snoop := false
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, mtu
