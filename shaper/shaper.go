@@ -52,9 +52,14 @@ type Config struct {
 	// holds while it paces; a write to an eventfd has no such trouble.
 	Kick func()
 
-	// Poll, which may be nil, is called at most every 200 µs while there is
-	// traffic on a limited link, never concurrently; it may set rates.
+	// Poll, which may be nil, is called at most every 200 µs by who sends over a
+	// limited link, never concurrently; it may set rates.
 	Poll func()
+
+	// PollLate, which may be nil, is called by the pacing thread where packets wait and
+	// nobody has polled for 2 ms: another goroutine is to do soon what Poll does. What
+	// is said of Kick and goroutines holds here, too.
+	PollLate func()
 
 	// Hold is asked by the pacing thread before it sleeps, whether it may keep one
 	// of Go's processors meanwhile, and told whether there is traffic for which it
@@ -64,8 +69,8 @@ type Config struct {
 	// while there is traffic.
 	Hold func(traffic bool) bool
 
-	// Active, which may be nil, is called when something is to be sent over a
-	// limited link that has been idle for 10 ms or more.
+	// Active, which may be nil, is called by who sends when something is to be sent over
+	// a limited link that has been idle for 10 ms or more.
 	Active func(site string)
 }
 
@@ -77,7 +82,7 @@ type Shaper struct {
 	thread *thread
 
 	polling atomic.Bool
-	polled  atomic.Int64 // when Poll was last called, ns
+	polled  atomic.Int64 // when Poll, or PollLate, was last called, ns
 
 	mu    lock // guards what is below
 	m     model
@@ -166,11 +171,6 @@ func (s *Shaper) finish() {
 	if wake {
 		s.thread.wake()
 	}
-	s.tell(kick, woken)
-}
-
-// tell makes the calls that the owner asked for, the lock not being held.
-func (s *Shaper) tell(kick bool, woken []*Link) {
 	if kick {
 		s.cfg.Kick()
 	}
@@ -200,6 +200,15 @@ func (s *Shaper) poll(now int64) {
 	s.polled.Store(now)
 	s.cfg.Poll()
 	s.polling.Store(false)
+}
+
+// pollLate is the pacing thread's part: Poll takes locks for which that thread must not
+// be parked, and what it readied would wait for the processor that this one keeps.
+func (s *Shaper) pollLate() {
+	if now := s.clock.now(); s.cfg.PollLate != nil && now-s.polled.Load() >= pollSleep {
+		s.polled.Store(now)
+		s.cfg.PollLate()
+	}
 }
 
 // Link is the way to another site, shared by the flows to its nodes.

@@ -43,7 +43,7 @@ const (
 	// What is sooner than so is not worth a sleep.
 	leastNap = int64(10 * time.Microsecond)
 
-	// How often Poll may need the thread while packets wait.
+	// How often somebody is to poll while packets wait.
 	pollSleep = int64(2 * time.Millisecond)
 )
 
@@ -93,7 +93,7 @@ func (t *thread) run() {
 	hurry(t.s.cfg.Log)
 	for traffic := false; !t.quit.Load(); {
 		if traffic {
-			t.s.poll(t.s.clock.now())
+			t.s.pollLate()
 		}
 		word, due := t.s.pass()
 		t.sleep(word, due)
@@ -169,12 +169,14 @@ func (s *Shaper) pass() (word uint32, due int64) {
 	s.thread.until = 0
 	for {
 		f := s.m.pick(s.clock.now())
-		kick, woken := s.m.kick(), s.m.takeWoken()
-		if f == nil && !kick && woken == nil {
+		kick := s.m.kick()
+		if f == nil && !kick {
 			break
 		}
 		s.mu.unlock()
-		s.tell(kick, woken)
+		if kick {
+			s.cfg.Kick()
+		}
 		if f != nil {
 			f.send(f.batch)
 		}
@@ -190,7 +192,7 @@ func (s *Shaper) pass() (word uint32, due int64) {
 		return s.thread.word.Load(), never
 	}
 	now := s.clock.now()
-	if s.cfg.Poll != nil {
+	if s.cfg.PollLate != nil {
 		due = min(due, now+pollSleep)
 	}
 	due = max(due, now+int64(5*time.Microsecond)) // with such a priority, spin for as long at most

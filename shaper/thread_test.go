@@ -225,6 +225,22 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestPollLate: what waits is seen to every 2 ms although nobody sends any more, and not
+// by the pacing thread.
+func TestPollLate(t *testing.T) {
+	var polls, late atomic.Int64
+	s := newShaper(t, Config{Poll: func() { polls.Add(1) }, PollLate: func() { late.Add(1) }})
+	l := s.Link("there")
+	l.SetRate(1e6) // 12 ms for each
+	f := l.Flow(peer.ID{1}, func([][]byte) {})
+	time.Sleep(time.Duration(pollEvery))
+	f.Send([][]byte{sealed(1, 1452), sealed(2, 1452), sealed(3, 1452), sealed(4, 1452)})
+	eventually.Holds(t, "all are sent", func() bool { return l.Demand().Waiting == 0 })
+	if p, n := polls.Load(), late.Load(); p != 1 || n < 3 {
+		t.Errorf("polled %d times by who sends, want 1; %d times by others, want 3 at least in 24 ms or more", p, n)
+	}
+}
+
 // TestUnlimited: without limits packets pass as they are, without a copy or an
 // allocation.
 func TestUnlimited(t *testing.T) {

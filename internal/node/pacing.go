@@ -19,6 +19,7 @@ type pacing struct {
 	shaper *shaper.Shaper
 	kick   atomic.Pointer[func()] // has the TUN's reader look
 	bell   *bell                  // has kick called
+	late   *bell                  // has poll called
 	first  *firstWindows          // of TCP's
 
 	mu     sync.Mutex // guards the rest
@@ -68,7 +69,11 @@ func (d *daemon) startPacing() error {
 		return err
 	}
 	d.onClose("the pacer's bell", p.bell) // after the pacer, which rings it
-	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, Active: p.active, Hold: d.mayHold()}
+	if p.late, err = newBell(p.poll); err != nil {
+		return err
+	}
+	d.onClose("the pacer's other bell", p.late)
+	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, PollLate: p.late.ring, Active: p.active, Hold: d.mayHold()}
 	if p.shaper, err = shaper.New(cfg); err != nil {
 		return err
 	}
@@ -200,7 +205,7 @@ func (p *pacing) membersChanged() {
 }
 
 // poll is called again and again while there is traffic, since programs change their
-// pages without a word.
+// pages without a word. It may be called by several at a time.
 func (p *pacing) poll() {
 	if s := p.d.shares; s != nil {
 		s.glance()
