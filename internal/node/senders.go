@@ -25,13 +25,17 @@ type linkDemand struct {
 // over before it has an effect, and tell everybody of each. (An all-to-all of
 // 16 KiB had as many notices as packets.) What a node that wakes may send at once is
 // for those; see headBytes. And who has borrowed for next to nothing waits longer the
-// next time.
+// next time. But a backlog that is worth it by its size alone does not wait: in the
+// pairwise exchanges of an all-to-all one node of a site sends alone at a time, as it
+// may, so that one that waits has all others wait (TestPairwise).
 const (
 	backlog     = shaper.Backlog
-	hungryAfter = 10 * time.Millisecond // with a backlog, or at once where its share takes so long for it
+	hungryAfter = 10 * time.Millisecond // with a backlog
 	hungryBusy  = 40 * time.Millisecond // the same, after nobody had anything to lend
 	hungryLate  = 80 * time.Millisecond // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
+	worthAsking = 24 << 10              // a backlog of which so much is beyond the share if others lend all of theirs,
+	worthTime   = 4 * time.Millisecond  // and for which the share takes so long: several round trips of notices
 	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
 	idleAfter   = 10 * time.Millisecond // without a packet
@@ -45,7 +49,9 @@ type sender struct {
 	rate int64     // bits per second, of the sample before
 	full time.Time // since when it has a backlog; zero: it has none
 	seen time.Time // when it was looked at last
-	last time.Time // when it last was hungry
+
+	hungry bool      // by that backlog
+	last   time.Time // when it last was
 
 	want, weight int64 // as seen last
 	told, as     int64 // the same, as the machine was told last
@@ -79,10 +85,10 @@ func matters(was, is, share int64) bool {
 	return change > max(was, is)/8
 }
 
-// wants is see for a link for which nothing has been set. With a backlog that lasts, and until a whole
-// sample has shown otherwise, that is all there is; without one, what it has sent
-// lately and a quarter more, but no more than its share unless it has had such a
-// backlog before.
+// wants is see for a link for which nothing has been set. With a backlog that lasts or is
+// large, until that has gone and a whole sample has shown so, it is all there is; without
+// one, what it has sent lately and a quarter more, but no more than its share unless it
+// has had such a backlog before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent, s.patience = now, d.sent, hungryAfter
@@ -104,7 +110,8 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 		s.rate = int64(float64(d.sent-s.sent) * 8 / age.Seconds())
 		s.at, s.sent = now, d.sent
 	}
-	if !s.full.IsZero() && (now.Sub(s.full) >= s.patience || d.lasts(s.patience)) {
+	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= s.patience || d.isWorthAsking())
+	if s.hungry {
 		if s.began.IsZero() {
 			s.began, s.base, s.lent = now, d.sent, false
 		}
@@ -141,9 +148,9 @@ func (s *sender) enough(d linkDemand) {
 	}
 }
 
-// lasts reports whether the backlog alone takes the equal share so long.
-func (d linkDemand) lasts(t time.Duration) bool {
-	return d.share > 0 && d.waiting*8 >= int64(float64(d.share)*t.Seconds())
+// isWorthAsking reports whether the backlog alone is worth what it costs to borrow for it.
+func (d linkDemand) isWorthAsking() bool {
+	return d.waiting >= worthAsking && d.share > 0 && d.waiting*8 >= int64(float64(d.share)*worthTime.Seconds())
 }
 
 // glance looks at the links for who sends over them, which costs no wake; it does not
