@@ -170,10 +170,11 @@ func (b *bucket) charge(now int64, bytes int) {
 	}
 }
 
-// delayed notes that bytes have left by now only, which were charged when the bucket's
-// tat was base: the spacing of what follows counts from then, and the time is caught up.
-func (b *bucket) delayed(now, base int64) {
-	if shift := now - b.slack() - base; b.rate != 0 && shift > 0 {
+// delayed notes that what was charged has left by now only, at a cost of so many ns: the
+// spacing of what follows counts from then, and the time is caught up. What others have
+// sent meanwhile has used the time.
+func (b *bucket) delayed(now, cost int64) {
+	if shift := now - b.slack() + cost - b.tat; b.rate != 0 && shift > 0 {
 		b.tat += shift
 		b.late = min(b.late+shift, maxLate)
 	}

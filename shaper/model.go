@@ -71,7 +71,7 @@ type flowState struct {
 	from   *fifo    // where batch came from, nil: from the caller
 	busy   bool     // a send is under way
 	began  int64    // since when
-	bases  [4]int64 // from when it was charged, by bucket
+	costs  [4]int64 // what it was charged, ns, by bucket
 	closed bool
 	stats  FlowStats
 	worst  [2]worst // waits in stage 1 and 2

@@ -38,10 +38,8 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 		n++
 	}
 	if n > 0 {
-		f.busy, f.began, f.bases = true, now, m.bases(l)
-	}
-	for _, pkt := range pkts[:n] {
-		m.account(now, f, pkt, len(pkt)+overhead)
+		f.busy = true
+		m.begin(now, f, pkts[:n], overhead)
 	}
 	return n
 }
@@ -244,18 +242,21 @@ func (m *model) fill(now int64, l *Link, q *fifo) {
 		r := c.recs[c.head+i]
 		f.batch[i] = c.data[r.from:r.to:limit]
 	}
-	f.began, f.bases = now, m.bases(l)
-	for _, pkt := range f.batch {
-		m.account(now, f, pkt, len(pkt)+overhead)
-	}
+	m.begin(now, f, f.batch, overhead)
 }
 
-// bases are the times from which what a link sends next is charged.
-func (m *model) bases(l *Link) (at [4]int64) {
-	for i, b := range m.buckets(l) {
-		at[i] = b.tat
+// begin charges datagrams that are being sent from now on.
+func (m *model) begin(now int64, f *Flow, pkts [][]byte, overhead int) {
+	f.began = now
+	for i, b := range m.buckets(f.link) {
+		f.costs[i] = -b.tat
 	}
-	return at
+	for _, pkt := range pkts {
+		m.account(now, f, pkt, len(pkt)+overhead)
+	}
+	for i, b := range m.buckets(f.link) {
+		f.costs[i] += b.tat
+	}
 }
 
 // sent notes that the send for a flow has returned.
@@ -263,7 +264,7 @@ func (m *model) sent(now int64, f *Flow) {
 	l, q := f.link, f.from
 	m.sends.note(now - f.began)
 	for i, b := range m.buckets(l) {
-		b.delayed(now-int64(m.sends), f.bases[i])
+		b.delayed(now-int64(m.sends), f.costs[i])
 	}
 	if q != nil {
 		s := &l.out

@@ -99,6 +99,25 @@ func TestSlowSends(t *testing.T) {
 	}
 }
 
+// TestSlowSendBesideOthers: while a send takes long, others use the time, which they have
+// used then: the link goes on at its rate.
+func TestSlowSendBesideOthers(t *testing.T) {
+	const r = 25e6
+	w := newWorld(t)
+	l := w.link(r)
+	slow, f := w.flow(l), w.flow(l)
+	begin := w.now
+	if n := w.m.direct(w.now, slow, [][]byte{sealed(1, 1452)}); n != 1 {
+		t.Fatalf("%d datagrams leave at once, want 1", n)
+	}
+	saturate(w, f, fixed(1452), 20*ms)
+	w.m.sent(w.now, slow)
+	saturate(w, f, fixed(1452), 20*ms)
+	if got, want := float64(w.bytes(begin, w.now+1, nil)), r/8*0.04; got < want*0.95 {
+		t.Errorf("sent %.1f %%", 100*got/want)
+	}
+}
+
 // checkMilliseconds verifies that of 1000 windows of 1 ms 999 do not exceed the rate by
 // more than a burst, of which 1 % is left to rounding.
 func checkMilliseconds(t *testing.T, log []departure, r Rate, burst int) {
