@@ -307,7 +307,11 @@ func (h *Host) loosen(name string) error {
 	if err != nil {
 		return nil // a kernel without it
 	}
-	for _, link := range []string{h.cfg.Name, name} {
+	tun, err := netlink.LinkByIndex(h.index) // which may have another name by now
+	if err != nil {
+		return err
+	}
+	for _, link := range []string{tun.Attrs().Name, name} {
 		own, err := os.ReadFile(rpFilter(link))
 		if err != nil {
 			return err

@@ -261,3 +261,34 @@ func TestNativeLeavesOthersFilter(t *testing.T) {
 		t.Errorf("rp_filter is %q, %v", b, err)
 	}
 }
+
+// TestNativeWhenRenamed: it is the TUN's setting that is changed, not that of a link
+// which has its name, and the LAN's comes back.
+func TestNativeWhenRenamed(t *testing.T) {
+	nativeLAN(t)
+	h := mustOpen(t, testConfig(t.TempDir()))
+	for _, c := range []string{
+		"ip link set mesh0 down", "ip link set mesh0 name renamed", "ip link set renamed up",
+		"ip link add mesh0 type veth peer name mesh1", "sysctl -qw net.ipv4.conf.all.rp_filter=1",
+	} {
+		run(t, c)
+	}
+	filters := func() []string {
+		t.Helper()
+		return strings.Fields(run(t, "sysctl -n net.ipv4.conf.renamed.rp_filter net.ipv4.conf.lan0.rp_filter net.ipv4.conf.mesh0.rp_filter"))
+	}
+	before := filters()
+	if _, err := h.repair(); err != nil { // its addresses went while it was down
+		t.Fatal(err)
+	}
+	openNative(t, h)
+	if got := filters(); !slices.Equal(got, []string{loose, loose, before[2]}) {
+		t.Errorf("TUN, LAN and the other link have %q, before %q", got, before)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, "sysctl -n net.ipv4.conf.lan0.rp_filter"); got != before[1]+"\n" {
+		t.Errorf("the LAN is left with %q, before %q", got, before[1])
+	}
+}
