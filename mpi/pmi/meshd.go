@@ -226,7 +226,8 @@ func (c *Client) joinAfar(ctx context.Context, m meeting, d *meshd) error {
 	}
 }
 
-// find asks until rank 0 has come.
+// find asks until rank 0 has come: a meshd waits a while for it before it says that it
+// has not, but one that does not wait is not asked without end.
 func (m meeting) find(ctx context.Context, d *meshd) (w where, err error) {
 	path := jobsPath + m.key() + "?" + url.Values{"owner": m.owners}.Encode()
 	for w.Addr == "" {
@@ -236,6 +237,9 @@ func (m meeting) find(ctx context.Context, d *meshd) (w where, err error) {
 		}
 		if err != nil {
 			return w, err
+		}
+		if w.Addr == "" {
+			_ = pause(ctx, retry) // else the next question fails
 		}
 	}
 	return w, w.check()

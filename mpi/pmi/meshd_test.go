@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 )
 
 // owner stands in for the meshds of a job: a local socket, and a record.
@@ -187,5 +190,30 @@ func FuzzLauncher(f *testing.F) {
 		}
 		namespaceHost(ns)
 		firstNode(list)
+	})
+}
+
+// transport answers instead of a meshd.
+type transport func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestImpatientMeshd: one that says at once that rank 0 has not come is not asked again
+// at once.
+func TestImpatientMeshd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*retry)
+		defer cancel()
+		asked := 0
+		d := &meshd{http: &http.Client{Transport: transport(func(*http.Request) (*http.Response, error) {
+			if asked++; asked > 100 {
+				cancel() // no time passes
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+		})}}
+		if _, err := (meeting{}).find(ctx, d); !errors.Is(err, context.DeadlineExceeded) || asked > 11 {
+			t.Errorf("asked %d times: %v", asked, err)
+		}
 	})
 }
