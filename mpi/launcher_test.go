@@ -70,3 +70,26 @@ func TestGroupLinks(t *testing.T) {
 		}
 	}
 }
+
+// toldAbort is a launcher that notes with which code it is to end the job.
+type toldAbort struct {
+	Launcher
+	code int
+}
+
+// Abort implements Launcher.
+func (l *toldAbort) Abort(code int) error {
+	l.code = code
+	return nil
+}
+
+// TestAbortCode: no process that aborts looks as if it had done its work.
+func TestAbortCode(t *testing.T) {
+	for code, want := range map[int]int{0: 1, 256: 1, 7: 7, -1: -1} {
+		l, exited := &toldAbort{}, 0
+		w := &World{launcher: l, exit: func(code int) { exited = code }}
+		if w.Abort(code); l.code != want || exited != want {
+			t.Errorf("Abort(%d): the launcher is told %d, the process ends with %d; want %d", code, l.code, exited, want)
+		}
+	}
+}

@@ -221,8 +221,14 @@ func (w *World) Finalize() error {
 	return nil
 }
 
-// Abort ends all processes of the job, this one at once, with an exit code.
+// Abort ends all processes of the job, this one at once, with an exit code. The kernel
+// keeps 8 bits of it; where these are 0, it is 1: mpirun and srun take a process that ends
+// with 0 for one that has done its work, and let the others run on. (MPI_Abort's 0 is left
+// as it is by MPICH and Open MPI, whose launchers hear of the call.)
 func (w *World) Abort(code int) {
+	if code&0xff == 0 {
+		code = 1
+	}
 	_ = w.launcher.Abort(code) // this process ends in any case
 	w.exit(code)
 }
