@@ -6,24 +6,28 @@ import (
 	"github.com/meshmpi/meshmpi/mpishim/profile/traffic"
 )
 
-// drawnRanks is up to how many ranks the matrix is drawn by rank; larger jobs' is by
-// node.
-const drawnRanks = 192
+// drawnRows is up to how many ranks the matrix is drawn by rank. Larger jobs' is by node;
+// of more nodes than that neighbours in a site share a row. More rows nobody could read.
+const drawnRows = 192
+
+// titledRows is up to how many rows squares say under the mouse what they are.
+const titledRows = 64
 
 // grid is what the matrix shows: ranks, or nodes.
 type grid struct {
 	m     *traffic.Matrix
 	order []int // rows and columns: sites together
 	what  string
+	each  int // nodes in a row together, else 1
 	name  func(i int) string
-	node  func(i int) int
+	node  func(i int) int // the first, of several
 }
 
 func (p *Profile) grid() grid {
-	g := grid{m: p.ranks, what: "rank", name: func(i int) string { return fmt.Sprint(i) }, node: func(i int) int { return p.where.node[i] }}
-	if p.ranks.N > drawnRanks {
-		g = grid{m: p.nodes, what: "node", name: func(i int) string { return p.Nodes[i].Name }, node: func(i int) int { return i }}
+	if p.ranks.N > drawnRows {
+		return p.nodeGrid()
 	}
+	g := grid{m: p.ranks, what: "rank", each: 1, name: func(i int) string { return fmt.Sprint(i) }, node: func(i int) int { return p.where.node[i] }}
 	for s := range p.where.sites {
 		for n := range p.Nodes {
 			for i := 0; p.where.site[n] == s && i < g.m.N; i++ {
@@ -34,6 +38,57 @@ func (p *Profile) grid() grid {
 		}
 	}
 	return g
+}
+
+// nodeGrid has a row for each node, or for as few of a site as there is room for.
+func (p *Profile) nodeGrid() grid {
+	each := 1
+	row, first := p.rows(each)
+	for len(first) > drawnRows && each < len(p.Nodes) {
+		each++
+		row, first = p.rows(each)
+	}
+	g := grid{m: p.nodes.Fold(row, len(first)), what: "node", each: each, name: func(i int) string { return p.Nodes[first[i]].Name }, node: func(i int) int { return first[i] }}
+	for i := range first {
+		g.order = append(g.order, i)
+	}
+	return g
+}
+
+// rows puts so many nodes of a site after each other in a row: it returns each node's
+// row, and each row's first node.
+func (p *Profile) rows(each int) (row, first []int) {
+	row = make([]int, len(p.Nodes))
+	for s := range p.where.sites {
+		seen := 0 // of the site
+		for n := range p.Nodes {
+			if p.where.site[n] != s {
+				continue
+			}
+			if seen%each == 0 {
+				first = append(first, n)
+			}
+			row[n] = len(first) - 1
+			seen++
+		}
+	}
+	return row, first
+}
+
+// at is what is drawn in a square: a rank's or node's own traffic is not.
+func (g grid) at(i, j int) uint64 {
+	if i == j && g.each == 1 {
+		return 0
+	}
+	return g.m.At(i, j)
+}
+
+// title says what the matrix shows.
+func (g grid) title() string {
+	if g.each > 1 {
+		return fmt.Sprintf("Bytes from node to node, up to %d of a site in a row", g.each)
+	}
+	return "Bytes from " + g.what + " to " + g.what
 }
 
 // Matrix draws who sent how much to whom as SVG: senders in rows, receivers in
@@ -50,7 +105,7 @@ func (p *Profile) Matrix() string {
 	left := 30 + bands + labels
 	size0 := side * n
 	c := newCanvas(max(left+size0+right, 680), top+bands+labels+max(size0, 220)+40)
-	c.text(24, 30, start, "Bytes from "+g.what+" to "+g.what, style{size: 18, bold: true})
+	c.text(24, 30, start, g.title(), style{size: 18, bold: true})
 	c.text(24, 50, start, fit(p.Program+" · "+p.headline()+" · "+p.Pattern.Name, 12, c.w-40), style{fill: faint})
 	x0, y0 := left, top+bands+labels
 	scale := p.cells(c, g, x0, y0, side)
@@ -66,7 +121,7 @@ func (p *Profile) cells(c *canvas, g grid, x0, y0, side float64) logScale {
 	var least, most uint64
 	for i := range g.m.N {
 		for j := range g.m.N {
-			if n := g.m.At(i, j); i != j && n > 0 {
+			if n := g.at(i, j); n > 0 {
 				if least == 0 || n < least {
 					least = n
 				}
@@ -77,18 +132,35 @@ func (p *Profile) cells(c *canvas, g grid, x0, y0, side float64) logScale {
 	scale := newLogScale(least, most)
 	n := len(g.order)
 	c.rect(x0, y0, side*float64(n), side*float64(n), empty, "")
+	if n <= titledRows {
+		g.titled(c, x0, y0, side, scale)
+	} else {
+		c.squares(x0, y0, side, n, func(row, col int) string {
+			if bytes := g.at(g.order[row], g.order[col]); bytes > 0 {
+				return scale.colour(bytes)
+			}
+			return ""
+		})
+	}
+	if g.each == 1 { // the diagonal is nobody's traffic
+		for r := range g.order {
+			x, y := x0+side*float64(r), y0+side*float64(r)
+			c.line(x, y, x+side, y+side, "#cbd2d9", 1, "")
+		}
+	}
+	return scale
+}
+
+// titled draws squares that say what they are.
+func (g grid) titled(c *canvas, x0, y0, side float64, scale logScale) {
 	for r, i := range g.order {
 		for k, j := range g.order {
-			bytes := g.m.At(i, j)
-			if i == j || bytes == 0 {
+			bytes := g.at(i, j)
+			if bytes == 0 {
 				continue
 			}
-			title := ""
-			if n <= 64 {
-				title = fmt.Sprintf("%s %s → %s: %s", g.what, g.name(i), g.name(j), size(bytes))
-			}
 			x, y := x0+side*float64(k), y0+side*float64(r)
-			c.rect(x, y, side, side, scale.colour(bytes), title)
+			c.rect(x, y, side, side, scale.colour(bytes), fmt.Sprintf("%s %s → %s: %s", g.what, g.name(i), g.name(j), size(bytes)))
 			if side >= 40 {
 				fill := ink
 				if scale.at(bytes) > 0.5 {
@@ -98,11 +170,6 @@ func (p *Profile) cells(c *canvas, g grid, x0, y0, side float64) logScale {
 			}
 		}
 	}
-	for r := range g.order { // the diagonal is nobody's traffic
-		x, y := x0+side*float64(r), y0+side*float64(r)
-		c.line(x, y, x+side, y+side, "#cbd2d9", 1, "")
-	}
-	return scale
 }
 
 // run is rows that belong together.

@@ -28,6 +28,14 @@ func placed(per int, nodes ...string) (list []Place) {
 	return list
 }
 
+// numbered are n nodes, a site's after the other's.
+func numbered(n int) (list []Place) {
+	for i := range n {
+		list = append(list, placed(1, fmt.Sprintf("%c%03d", 'a'+2*i/n, i))...)
+	}
+	return list
+}
+
 // ran is the profile of a job in which rank i gives rank j bytes(i, j) by an operation
 // in each of so many buckets.
 func ran(t testing.TB, job Job, op record.Op, buckets int, bytes func(i, j int) uint64) *Profile {
@@ -298,17 +306,41 @@ func TestDrawings(t *testing.T) {
 		"halo64": ran(t, Job{Program: "halo", MPI: "mpich", Places: placed(8, "a1", "a2", "a3", "b1", "b2", "b3", "b4", "a4")}, record.Isend, 30, func(i, j int) uint64 {
 			return when(i-j == 8 || j-i == 8, 1<<20) + when(i/8 == j/8 && (i-j == 1 || j-i == 1), 1<<13)
 		}),
-		"nodes":   ran(t, Job{Program: "many", MPI: "mpich", Places: placed(20, "a1", "a2", "a3", "a4", "a5", "b1", "b2", "b3", "b4", "b5")}, record.Isend, 3, ringOf(200)),
-		"nothing": ran(t, Job{Program: "quiet", MPI: "go", Places: placed(1, "a1", "b1")}, record.Barrier, 1, func(int, int) uint64 { return 0 }),
+		"nodes":    ran(t, Job{Program: "many", MPI: "mpich", Places: placed(20, "a1", "a2", "a3", "a4", "a5", "b1", "b2", "b3", "b4", "b5")}, record.Isend, 3, ringOf(200)),
+		"nodes400": ran(t, Job{Program: "most", MPI: "mpich", Places: numbered(400)}, record.Alltoall, 1, func(i, j int) uint64 { return uint64(1 + (i*31+j*17)%997*i*j) }),
+		"nothing":  ran(t, Job{Program: "quiet", MPI: "go", Places: placed(1, "a1", "b1")}, record.Barrier, 1, func(int, int) uint64 { return 0 }),
 	} {
 		wantXML(t, p.Matrix())
 		wantXML(t, p.TimelineSVG())
+		if size := max(len(p.Matrix()), len(p.TimelineSVG())); size > 1<<20 {
+			t.Errorf("%s: a drawing of %d bytes", name, size)
+		}
 		if show != "" {
 			for _, d := range []struct{ kind, doc string }{{"matrix", p.Matrix()}, {"timeline", p.TimelineSVG()}, {"report", p.Report()}} {
 				if err := os.WriteFile(filepath.Join(show, name+"-"+d.kind+".svg"), []byte(d.doc), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
+		}
+	}
+}
+
+// TestManyNodes: each is in one row, with others of its site, and nothing is left out.
+func TestManyNodes(t *testing.T) {
+	p := ran(t, Job{Program: "most", MPI: "mpich", Places: numbered(400)}, record.Send, 1, func(i, j int) uint64 { return uint64(1 + i + j) })
+	g, sum := p.grid(), uint64(0)
+	for i := range g.m.N {
+		for j := range g.m.N {
+			sum += g.at(i, j)
+		}
+	}
+	if len(g.order) != 134 || sum != p.Bytes {
+		t.Errorf("%d rows of %d bytes, want 134 of %d", len(g.order), sum, p.Bytes)
+	}
+	row, first := p.rows(g.each)
+	for n, r := range row {
+		if p.Nodes[n].Site != p.Nodes[first[r]].Site {
+			t.Errorf("%s is in a row with %s", p.Nodes[n].Name, p.Nodes[first[r]].Name)
 		}
 	}
 }

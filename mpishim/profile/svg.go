@@ -3,7 +3,9 @@ package profile
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,6 +60,28 @@ func (c *canvas) rect(x, y, w, h float64, fill, title string) {
 		return
 	}
 	fmt.Fprintf(&c.b, "><title>%s</title></rect>\n", escape(title))
+}
+
+// squares draws n times n squares of a colour each, "" for none, in a few bytes each: all
+// of one colour are one path, in which neighbours in a row are one stroke.
+func (c *canvas) squares(x0, y0, side float64, n int, colour func(row, col int) string) {
+	paths := map[string][]byte{}
+	for row := range n {
+		for col := 0; col < n; {
+			fill, from := colour(row, col), col
+			for col < n && colour(row, col) == fill {
+				col++
+			}
+			if fill != "" {
+				paths[fill] = fmt.Appendf(paths[fill], "M%d %dh%d", from, row, col-from)
+			}
+		}
+	}
+	fmt.Fprintf(&c.b, `<g transform="translate(%s %s) scale(%g)" stroke-width="1" fill="none" shape-rendering="crispEdges">`+"\n", num(x0), num(y0+side/2), side)
+	for _, fill := range slices.Sorted(maps.Keys(paths)) {
+		fmt.Fprintf(&c.b, `<path stroke="%s" d="%s"/>`+"\n", fill, paths[fill])
+	}
+	c.b.WriteString("</g>\n")
 }
 
 func (c *canvas) line(x1, y1, x2, y2 float64, stroke string, width float64, more string) {
@@ -138,20 +162,23 @@ func ramp(v float64) string {
 	return fmt.Sprintf("#%02x%02x%02x", rgb[0], rgb[1], rgb[2])
 }
 
+// rampSteps are the colours that are told apart: those of the legend.
+const rampSteps = 64
+
 func (s logScale) colour(n uint64) string {
 	if n == 0 {
 		return empty
 	}
-	return ramp(s.at(n))
+	return ramp((math.Floor(min(s.at(n)*rampSteps, rampSteps-1)) + 0.5) / rampSteps)
 }
 
 // legend draws the scale upright, with a mark at every decade, or every third where
 // they are many, and what 0 looks like beneath.
 func (c *canvas) legend(x, y, h float64, s logScale, title string, label func(uint64) string) {
-	const w, steps = 14, 64
+	const w = 14
 	c.text(x, y-12, start, title, style{size: 11, fill: faint})
-	for i := range steps {
-		c.rect(x, y+h*(1-float64(i+1)/steps), w, h/steps+0.5, ramp((float64(i)+0.5)/steps), "")
+	for i := range rampSteps {
+		c.rect(x, y+h*(1-float64(i+1)/rampSteps), w, h/rampSteps+0.5, ramp((float64(i)+0.5)/rampSteps), "")
 	}
 	every := 1
 	for (s.high-s.low)/float64(every)*16 > h {
