@@ -87,6 +87,48 @@ func TestNobody(t *testing.T) {
 	}, mpitest.Timeout(10*time.Second))
 }
 
+// TestStaleRequest: a copy of a persistent operation's request from the time before does
+// nothing to the operation that is under way.
+func TestStaleRequest(t *testing.T) {
+	mpitest.Run(t, 1, func(c *mpi.Comm) error {
+		in := []int{0}
+		p, err := mpi.RecvInit(c, in, 0, 3)
+		if err != nil {
+			return err
+		}
+		for i, complete := range []func(r *mpi.Request) error{
+			func(r *mpi.Request) error { _, err := r.Wait(); return err },
+			func(r *mpi.Request) error { _, _, err := r.Test(); return err },
+			func(r *mpi.Request) error { _, _, err := mpi.WaitAny([]mpi.Request{*r}); return err },
+			(*mpi.Request).Free,
+		} {
+			if err := p.Start(); err != nil {
+				return err
+			}
+			old := *p.Request()
+			if err := mpi.Send(c, []int{1}, 0, 3); err != nil {
+				return err
+			}
+			if _, err := p.Wait(); err != nil {
+				return err
+			}
+			if err := p.Start(); err != nil {
+				return err
+			}
+			if err := complete(&old); err != nil && !errors.Is(err, mpi.ErrRequest) || p.Request().None() {
+				return fmt.Errorf("%d: %v; the operation under way is forgotten: %t", i, err, p.Request().None())
+			}
+			if err := mpi.Send(c, []int{2}, 0, 3); err != nil {
+				return err
+			}
+			if _, err := p.Wait(); err != nil || in[0] != 2 {
+				return fmt.Errorf("%d: got %d, %v", i, in[0], err)
+			}
+		}
+		return p.Free()
+	}, mpitest.Timeout(10*time.Second))
+}
+
 // TestEmptyBlocks: where an empty block would lie means nothing, on intercommunicators too.
 func TestEmptyBlocks(t *testing.T) {
 	mpitest.Run(t, 4, func(c *mpi.Comm) error {

@@ -92,9 +92,10 @@ func (r *Request) Free() error {
 	return nil
 }
 
-// clear makes the request the zero one, and its Persistent ready for the next Start.
+// clear makes the request the zero one, and its Persistent ready for the next Start,
+// unless it is under way again: r may be a copy from the time before.
 func (r *Request) clear() {
-	if p := r.of; p != nil {
+	if p := r.of; p != nil && p.current.id == r.id {
 		p.current = Request{}
 	}
 	*r = Request{}
