@@ -196,6 +196,10 @@ func TestOfGoTypes(t *testing.T) {
 	}{
 		{reflect.TypeFor[int64](), Int64, 1}, {reflect.TypeFor[celsius](), Float32, 1},
 		{reflect.TypeFor[[4][2]uint16](), Uint16, 8}, {reflect.TypeFor[struct{ A, B float64 }](), Float64, 2},
+		{reflect.TypeFor[struct {
+			_    [0]func() // forbids ==
+			A, B int64
+		}](), Int64, 2},
 		{reflect.TypeFor[[0]int8](), Invalid, 0}, {reflect.TypeFor[struct{}](), Invalid, 0},
 	} {
 		dt := must(t)(Of(tt.of))
@@ -224,6 +228,7 @@ func TestOfNamesTheField(t *testing.T) {
 		{reflect.TypeFor[[0]any](), "[] is a interface"},
 		{reflect.TypeFor[struct{ F func() }](), ".F is a func"},
 		{reflect.TypeFor[struct{ _ chan int }](), "._ is a chan"},
+		{reflect.TypeFor[struct{ No [0]func() }](), ".No[] is a func"},
 	} {
 		_, err := Of(tt.of)
 		if !errors.Is(err, ErrType) || !strings.Contains(err.Error(), tt.want) {

@@ -6,7 +6,8 @@ import "reflect"
 // such, at Go's own offsets and with Go's own size as extent, so that items are
 // the elements of a slice. Fields named _ are padding and do not travel. The
 // error names the field that is in the way: a pointer, slice, map, string,
-// interface, channel or function has no meaning in another process.
+// interface, channel or function has no meaning in another process. Padding may be of
+// one only if it has no bytes, as [0]func().
 //
 // The recipe is a struct of the fields, a contiguous for an array. int, uint and
 // uintptr count as what they are on this platform.
@@ -39,6 +40,9 @@ func ofStruct(t reflect.Type, path string) (*Type, error) {
 	var types []*Type
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Name == "_" && f.Type.Size() == 0 {
+			continue
+		}
 		ft, err := of(f.Type, path+"."+f.Name)
 		if err != nil {
 			return nil, err
