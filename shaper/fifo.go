@@ -2,20 +2,37 @@ package shaper
 
 import "slices"
 
-// chunkSize is what is allocated at a time for packets that wait. It holds the
-// largest packet there is.
-const chunkSize = 1 << 16
+// Sizes of chunks, which are what is allocated at a time for packets that wait, bytes. The
+// largest holds the largest packet there is, the smallest two of the usual ones: with a
+// thousand peers most queues are short.
+const (
+	chunkSize    = 1 << 16
+	chunkClasses = 3 // each is a quarter of the next
+)
 
-// maxSpare is how many unused chunks are kept, 4 MiB.
-const maxSpare = 64
+// classSize is how much the chunks of a class hold.
+func classSize(class int) int { return chunkSize >> (2 * (chunkClasses - 1 - class)) }
+
+// classFor is the first whose chunks hold n bytes, or else the last.
+func classFor(n int) int {
+	class := 0
+	for class < chunkClasses-1 && classSize(class) < n {
+		class++
+	}
+	return class
+}
+
+// maxSpare is how much of unused chunks is kept of each class, bytes.
+const maxSpare = 4 << 20
 
 // chunk holds packets back to back, so that a run of them can leave by one
 // system call without being moved.
 type chunk struct {
-	next *chunk
-	data []byte
-	recs []rec
-	head int // recs before it are gone
+	next  *chunk
+	class int
+	data  []byte
+	recs  []rec
+	head  int // recs before it are gone
 }
 
 // rec is one packet of a chunk.
@@ -26,29 +43,33 @@ type rec struct {
 	to      uint32
 }
 
-// pool keeps chunks for reuse.
-type pool struct {
+// pool keeps chunks for reuse, by class.
+type pool [chunkClasses]struct {
 	spare *chunk
 	n     int
 }
 
-func (p *pool) get() *chunk {
-	c := p.spare
+// get returns an empty chunk of a class.
+func (p *pool) get(class int) *chunk {
+	kept := &p[class]
+	c := kept.spare
 	if c == nil {
-		return &chunk{data: make([]byte, 0, chunkSize), recs: make([]rec, 0, 64)}
+		size := classSize(class)
+		return &chunk{class: class, data: make([]byte, 0, size), recs: make([]rec, 0, size/1024)}
 	}
-	p.spare, c.next = c.next, nil
-	p.n--
+	kept.spare, c.next = c.next, nil
+	kept.n--
 	return c
 }
 
 func (p *pool) put(c *chunk) {
-	if p.n >= maxSpare {
+	kept := &p[c.class]
+	if kept.n >= maxSpare/classSize(c.class) {
 		return
 	}
 	c.data, c.recs, c.head = c.data[:0], c.recs[:0], 0
-	c.next, p.spare = p.spare, c
-	p.n++
+	c.next, kept.spare = kept.spare, c
+	kept.n++
 }
 
 // fifo is a queue of packets, and a place in a round.
@@ -57,6 +78,8 @@ type fifo struct {
 	first, last *chunk
 	packets     int
 	bytes       int // as the packets count on the wire
+	most        int // of bytes since it was last empty
+	mostBefore  int // and in the time before that
 
 	credit int  // deficit round robin: bytes that may still be served
 	topped bool // the credit of this turn has been given
@@ -70,7 +93,9 @@ func (q *fifo) empty() bool { return q.packets == 0 }
 func (q *fifo) push(p *pool, came rec, pkt []byte, wire int) {
 	c := q.last
 	if c == nil || len(c.data)+len(pkt) > cap(c.data) {
-		c = p.get()
+		// What waits lies in few pieces, since a path joins what does: a new one is as
+		// large as what there was the last time, or four times what is there already.
+		c = p.get(classFor(max(len(pkt), 4*q.bytes, q.mostBefore)))
 		if q.last == nil {
 			q.first = c
 		} else {
@@ -84,6 +109,7 @@ func (q *fifo) push(p *pool, came rec, pkt []byte, wire int) {
 	c.recs = append(c.recs, came)
 	q.packets++
 	q.bytes += wire
+	q.most = max(q.most, q.bytes)
 }
 
 // head returns the first packet, which stays in the queue's memory, and its record. The
@@ -111,6 +137,7 @@ func (q *fifo) pop(p *pool, wire int) {
 	q.first = c.next
 	if q.first == nil {
 		q.last = nil
+		q.most, q.mostBefore = 0, q.most
 	}
 	c.next = nil
 	p.put(c)
@@ -124,7 +151,7 @@ func (q *fifo) drain(p *pool) (packets int) {
 		p.put(c)
 		c = next
 	}
-	q.first, q.last, q.packets, q.bytes = nil, nil, 0, 0
+	q.first, q.last, q.packets, q.bytes, q.most = nil, nil, 0, 0, 0
 	return packets
 }
 

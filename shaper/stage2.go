@@ -217,30 +217,32 @@ func (m *model) pick(now int64) *Flow {
 	return q.flow
 }
 
-// fill makes the batch: what of the queue may leave at once, is the flow's turn
-// and lies back to back.
+// fill makes the batch: what of the queue may leave at once and is the flow's turn.
 func (m *model) fill(now int64, l *Link, q *fifo) {
-	f, c := q.flow, q.first
+	f := q.flow
 	overhead, burst := int(f.overhead.Load()), m.burst(l)
 	f.from, f.busy = q, true
-	bytes, end := 0, c.head
-	for end < len(c.recs) && len(f.batch) < maxBatch {
-		r := c.recs[end]
-		pkt := c.data[r.from:r.to]
-		bytes += len(pkt) + overhead
-		if end > c.head && (queued(len(pkt)) > q.credit || bytes > burst || !m.fits(now, l, bytes)) {
-			break
+	more, bytes := true, 0
+	for c := q.first; c != nil && more; c = c.next {
+		first, end := len(f.batch), c.head
+		for ; end < len(c.recs); end++ {
+			r := c.recs[end]
+			pkt := c.data[r.from:r.to]
+			bytes += len(pkt) + overhead
+			if n := len(f.batch); n == maxBatch || n > 0 && (queued(len(pkt)) > q.credit || bytes > burst || !m.fits(now, l, bytes)) {
+				more = false
+				break
+			}
+			q.credit -= queued(len(pkt))
+			f.worst[1].note(now, now-r.at)
+			f.batch = append(f.batch, pkt)
 		}
-		q.credit -= queued(len(pkt))
-		f.worst[1].note(now, now-r.at)
-		f.batch = append(f.batch, pkt)
-		end++
-	}
-	// A path may join datagrams in place, so their capacity ends with the last.
-	limit := c.recs[end-1].to
-	for i := range f.batch {
-		r := c.recs[c.head+i]
-		f.batch[i] = c.data[r.from:r.to:limit]
+		// A path may join datagrams in place, so their capacity ends with the last of
+		// those that lie back to back.
+		for i := range f.batch[first:] {
+			r := c.recs[c.head+i]
+			f.batch[first+i] = c.data[r.from:r.to:c.recs[end-1].to]
+		}
 	}
 	m.begin(now, f, f.batch, overhead)
 }
