@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/eventually"
 )
 
 // TestNextProgram: a rank that is done with a step's first program finds the second's rank
@@ -35,7 +37,12 @@ func TestNextProgram(t *testing.T) {
 		}
 		next <- err
 	}()
-	time.Sleep(50 * time.Millisecond) // it is refused meanwhile
+	srv := cs[0].host.srv
+	eventually.Holds(t, "the first program's rank 0 refuses it", func() bool {
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		return srv.came > uint64(len(cs)) && len(srv.sessions) == len(cs)-1
+	})
 	for _, r := range []int{2, 0} {
 		if err := cs[r].Finalize(ctx); err != nil {
 			t.Error(err)
