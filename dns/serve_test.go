@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/deaf"
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	miekgdns "github.com/miekg/dns"
 )
 
@@ -232,13 +233,15 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestJoin asks one thing many times at once: the upstream is asked once.
-func TestJoin(t *testing.T) {
+// crowd has many clients ask for one thing at once, each in its way, and the upstream
+// wait until the server's state is as wanted. It returns how often the upstream was asked.
+func crowd(t *testing.T, each func(i int, q *miekgdns.Msg), what string, wanted func(st Stats, clients int) bool) int {
+	t.Helper()
 	const clients = 32
-	asked := make(chan struct{}, clients)
+	var n atomic.Int64
 	release := make(chan struct{})
 	up := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
-		asked <- struct{}{}
+		n.Add(1)
 		<-release
 		texts(1)(w, q)
 	})
@@ -250,60 +253,38 @@ func TestJoin(t *testing.T) {
 	for i := range clients {
 		wg.Go(func() {
 			q := question("example.com", miekgdns.TypeTXT)
-			q.Id = uint16(i)
+			each(i, q)
 			c := miekgdns.Client{Timeout: 5 * time.Second}
 			m, _, err := c.Exchange(q, at.String())
-			if err != nil || m.Id != uint16(i) || len(m.Answer) != 1 {
+			if err != nil || m.Id != q.Id || m.Rcode != miekgdns.RcodeSuccess || len(m.Answer) != 1 {
 				t.Errorf("client %d: %v %v", i, m, err)
 			}
 		})
 	}
-	<-asked
-	for s.Stats().Joined < clients-1 { // ends, or the clients time out and the test fails
-		if s.Stats().InFlight == 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	close(release)
-	wg.Wait()
-	if n := len(asked); n != 0 {
-		t.Errorf("the upstream was asked %d times more", n)
+	done := sync.OnceFunc(func() { close(release); wg.Wait() })
+	defer done() // if it stops the test
+	eventually.Holds(t, what, func() bool { return wanted(s.Stats(), clients) })
+	done()
+	return int(n.Load())
+}
+
+// TestJoin asks one thing many times at once: the upstream is asked once.
+func TestJoin(t *testing.T) {
+	if n := crowd(t, func(i int, q *miekgdns.Msg) { q.Id = uint16(i) }, "the clients wait for the first of them", func(st Stats, clients int) bool {
+		return st.Joined == uint64(clients-1)
+	}); n != 1 {
+		t.Errorf("the upstream was asked %d times", n)
 	}
 }
 
 // TestCookies has many ask for one thing at once, each with a cookie of its own.
 func TestCookies(t *testing.T) {
-	const clients = 32
-	release := make(chan struct{})
-	up := upstream(t, func(w miekgdns.ResponseWriter, q *miekgdns.Msg) {
-		<-release
-		texts(1)(w, q)
+	crowd(t, func(i int, q *miekgdns.Msg) {
+		q.SetEdns0(ednsUDP, false)
+		q.IsEdns0().Option = []miekgdns.EDNS0{&miekgdns.EDNS0_COOKIE{Code: miekgdns.EDNS0COOKIE, Cookie: fmt.Sprintf("%016x", i)}}
+	}, "all questions are forwarded", func(st Stats, clients int) bool {
+		return st.Forwarded+st.Looped == uint64(clients)
 	})
-	cfg := testConfig()
-	cfg.Upstreams = upstreams(up)
-	s := newServer(t, cfg)
-	at := serve(t, s)
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Go(func() {
-			q := question("example.com", miekgdns.TypeTXT)
-			q.SetEdns0(ednsUDP, false)
-			q.IsEdns0().Option = []miekgdns.EDNS0{&miekgdns.EDNS0_COOKIE{Code: miekgdns.EDNS0COOKIE, Cookie: fmt.Sprintf("%016x", i)}}
-			c := miekgdns.Client{Timeout: 5 * time.Second}
-			m, _, err := c.Exchange(q, at.String())
-			if err != nil || m.Rcode != miekgdns.RcodeSuccess || len(m.Answer) != 1 {
-				t.Errorf("client %d: %v %v", i, m, err)
-			}
-		})
-	}
-	for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		if st := s.Stats(); st.Forwarded+st.Looped == clients {
-			break
-		}
-	}
-	close(release)
-	wg.Wait()
 }
 
 // TestBusy fills every slot: the next question fails at once and is counted.

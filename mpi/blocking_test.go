@@ -73,11 +73,7 @@ func TestBlockingStaysPosted(t *testing.T) {
 // Agree of an intercommunicator is over both sides, or refused as Shrink is.
 func TestInterAgree(t *testing.T) {
 	mpitest.Run(t, 4, func(c *mpi.Comm) error {
-		half, err := c.Split(c.Rank()/2, 0)
-		if err != nil {
-			return err
-		}
-		x, err := half.InterCreate(0, c, (1-c.Rank()/2)*2, 3)
+		x, err := interHalves(c)
 		if err != nil {
 			return err
 		}

@@ -132,11 +132,7 @@ func TestStaleRequest(t *testing.T) {
 // TestEmptyBlocks: where an empty block would lie means nothing, on intercommunicators too.
 func TestEmptyBlocks(t *testing.T) {
 	mpitest.Run(t, 4, func(c *mpi.Comm) error {
-		half, err := c.Split(c.Rank()/2, 0)
-		if err != nil {
-			return err
-		}
-		x, err := half.InterCreate(0, c, (1-c.Rank()/2)*2, 3)
+		x, err := interHalves(c)
 		if err != nil {
 			return err
 		}
