@@ -8,7 +8,8 @@ import (
 )
 
 // Scalar is what a message consists of: Go's numbers and booleans, and types
-// made from them. Structs, arrays and strided data go by Buf.
+// made from them. Structs, arrays and strided data go by Buf. What is received as booleans
+// must have been sent as such: Go takes a byte that is neither 0 nor 1 for either.
 type Scalar interface {
 	~bool | ~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint | ~uintptr |
 		~float32 | ~float64 | ~complex64 | ~complex128

@@ -114,7 +114,7 @@ func (m model) unpack(dst, packed []byte, origin, count int) {
 			at := origin + i*m.extent() + e.off
 			n := copy(dst[at:at+e.kind.Size()], packed)
 			if e.kind == Bool && n > 0 {
-				FixBools(dst[at : at+1])
+				fixBools(dst[at : at+1])
 			}
 			packed = packed[n:]
 		}

@@ -31,16 +31,16 @@ func (w way) copy(n *node, packed, mem []byte) {
 	}
 	copy(mem, packed)
 	if n.bools {
-		FixBools(mem)
+		fixBools(mem)
 	}
 	if w == convert && n.word > 1 {
 		swapWords(mem, n.word)
 	}
 }
 
-// FixBools makes every byte of b that is not 0 a 1. Go's compiler relies on a
-// bool being one of the two, which a peer's bytes need not be.
-func FixBools(b []byte) {
+// fixBools makes every byte of b that is not 0 a 1. Go's compiler relies on a
+// bool being one of the two, which what a program unpacks need not be.
+func fixBools(b []byte) {
 	for i, v := range b {
 		if v > 1 {
 			b[i] = 1

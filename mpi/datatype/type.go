@@ -147,7 +147,8 @@ func (t *Type) Uniform() (k Kind, ok bool) {
 // Contiguous reports whether count items are one block of memory in packed
 // order, so that a message may leave from it or land in it directly. The block
 // has PackSize(count) bytes and begins off bytes from the items' origin. A type
-// with a Bool is contiguous like any other: see [FixBools].
+// with a Bool is contiguous like any other: what lands directly is not looked at, so who
+// sends must have sent booleans, as MPI wants (4.1 §3.3.1).
 func (t *Type) Contiguous(count int) (off int, ok bool) {
 	n := t.lay.n
 	if n == nil || count <= 0 {
