@@ -29,6 +29,11 @@ type links struct {
 	cutOff atomic.Bool // this node has been revoked
 	told   atomic.Bool // a hub has listed the network's nodes
 
+	// taking is held from the look at what is known of nodes until what is said of them
+	// stands in the directory. Each hub has its own goroutine, and so has believe: one
+	// that had looked earlier would undo a revocation that came meanwhile, say.
+	taking sync.Mutex
+
 	mu      sync.Mutex             // guards what follows
 	doubted map[peer.ID]struct{}   // up, although a hub that has just started says otherwise
 	relays  map[string]*boundRelay // by relay name
@@ -58,6 +63,8 @@ func (l *links) start(ctx context.Context) {
 }
 
 func (l *links) records(_ string, full bool, recs []peer.Record) {
+	l.taking.Lock()
+	defer l.taking.Unlock()
 	l.keepUp(full, recs, time.Now())
 	l.note(recs)
 	l.apply(full, recs)
@@ -102,6 +109,8 @@ func (l *links) keepUp(full bool, recs []peer.Record, now time.Time) {
 
 // believe takes those for down that were left up and have not come back to a hub.
 func (l *links) believe(now time.Time) {
+	l.taking.Lock()
+	defer l.taking.Unlock()
 	if !knowsWhoIsUp(l.hubSessions(), now) {
 		return // another session has begun since
 	}
@@ -126,7 +135,7 @@ func (l *links) missing() (recs []peer.Record) {
 	return recs
 }
 
-// apply takes records in and tells whoever looks at them.
+// apply takes records in and tells whoever looks at them. taking is held.
 func (l *links) apply(full bool, recs []peer.Record) {
 	l.d.revoked.mark(recs)
 	l.d.dir.Apply(full, recs)
@@ -165,6 +174,8 @@ func (l *links) revoked(r cert.Revocation) {
 		}
 		return
 	}
+	l.taking.Lock()
+	defer l.taking.Unlock()
 	if !d.revoked.add(r) {
 		return
 	}

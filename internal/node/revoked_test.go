@@ -1,7 +1,9 @@
 package node
 
 import (
+	"encoding/binary"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -40,5 +42,45 @@ func TestRevocationsHold(t *testing.T) {
 	}
 	if n := len(again.revoked.at); n != 2 {
 		t.Errorf("%d revocations are remembered, want 2: that of a4 is moot", n)
+	}
+}
+
+// TestRevokedMeanwhile: one hub revokes a node while another's list, the first that the
+// node is on, is being taken in.
+func TestRevokedMeanwhile(t *testing.T) {
+	const listed, rounds = 5000, 20 // which take a while, so that the one meets the other
+	d, l := meshed(t)
+	d.saved = newSaver(func(error) {})
+	numbered := func(i int) peer.Record {
+		r := other("n", "beta", 2)
+		binary.BigEndian.PutUint32(r.Node.ID[:], uint32(3<<24+i))
+		return r
+	}
+	list := make([]peer.Record, listed)
+	for i := range list {
+		list[i] = numbered(i)
+	}
+	for i := range rounds {
+		victim := numbered(listed + i)
+		taken := make(chan struct{})
+		go func() {
+			defer close(taken)
+			l.records("the other hub", true, append(list[:listed:listed], victim))
+		}()
+		for marking := false; !marking; runtime.Gosched() {
+			if marking = !d.revoked.mu.TryLock(); !marking {
+				d.revoked.mu.Unlock()
+			}
+			select {
+			case <-taken:
+				marking = true // it was too fast: this round shows nothing
+			default:
+			}
+		}
+		l.revoked(cert.Revocation{ID: victim.Node.ID, Name: "n", At: time.Now()})
+		<-taken
+		if rec, ok := d.dir.ByID(victim.Node.ID); !ok || !rec.Revoked {
+			t.Fatalf("round %d: the node is known %v, revoked %v", i, ok, rec.Revoked)
+		}
 	}
 }
