@@ -190,8 +190,11 @@ func (l *links) revoked(r cert.Revocation) {
 
 func (l *links) session(addr string, up bool, err error) {
 	text := "control session with " + addr + " is up"
-	if !up {
+	switch {
+	case !up:
 		text = fmt.Sprintf("control session with %s is down: %v", addr, err)
+	case err != nil: // the clocks differ, or the hub refuses something
+		text = fmt.Sprintf("%s, but %v", text, err)
 	}
 	l.d.events.emit("hub", "", text)
 	l.d.log.Info("hub", "addr", addr, "up", up, "err", err)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -41,6 +42,24 @@ func TestRevokedOnce(t *testing.T) {
 	}
 	if got := d.events.listen().take(); len(got) != 1 {
 		t.Errorf("events: %v", got)
+	}
+}
+
+// TestSessionEvents: an event says what is wrong with a session, up or not.
+func TestSessionEvents(t *testing.T) {
+	d := knowing()
+	d.log = slog.New(slog.DiscardHandler)
+	l := newLinks(d, nil)
+	l.session("hub:1", true, nil)
+	l.session("hub:1", true, errors.New("its clock is wrong"))
+	l.session("hub:1", false, errors.New("it is silent"))
+	var got []string
+	for _, e := range d.events.listen().take() {
+		got = append(got, e.Text)
+	}
+	want := []string{"control session with hub:1 is up", "control session with hub:1 is up, but its clock is wrong", "control session with hub:1 is down: it is silent"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events say %q, want %q", got, want)
 	}
 }
 
