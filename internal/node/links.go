@@ -27,7 +27,7 @@ type links struct {
 	sock   *mesh.Socket
 	client *hub.Client
 	cutOff atomic.Bool // this node has been revoked
-	told   atomic.Bool // a hub has listed the network's nodes
+	told   atomic.Bool // a hub has listed the network's nodes since none answered
 
 	// taking is held from the look at what is known of nodes until what is said of them
 	// stands in the directory. Each hub has its own goroutine, and so has believe: one
@@ -196,6 +196,9 @@ func (l *links) session(addr string, up bool, err error) {
 	case err != nil: // the clocks differ, or the hub refuses something
 		text = fmt.Sprintf("%s, but %v", text, err)
 	}
+	if !up {
+		l.forget()
+	}
 	l.d.events.emit("hub", "", text)
 	l.d.log.Info("hub", "addr", addr, "up", up, "err", err)
 	l.recount() // who counts depends on whether any hub tells who is up
@@ -208,6 +211,16 @@ func (l *links) session(addr string, up bool, err error) {
 			}
 			return nil
 		})
+	}
+}
+
+// forget has the list that hubs have told count no more once none of them answers: who
+// has joined meanwhile is not on it, nor when the next session is up, until it has told.
+func (l *links) forget() {
+	l.taking.Lock()
+	defer l.taking.Unlock()
+	if !l.connected() {
+		l.told.Store(false)
 	}
 }
 

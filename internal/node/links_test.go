@@ -63,6 +63,23 @@ func TestSessionEvents(t *testing.T) {
 	}
 }
 
+// TestToldAnew: a list of nodes is of the time in which a hub answers; after that who is
+// not on it may have joined, until a hub has told its next.
+func TestToldAnew(t *testing.T) {
+	d, l := meshed(t)
+	d.saved = newSaver(func(error) {})
+	l.session("hub:1", true, nil)
+	l.records("hub:1", true, nil)
+	if !l.told.Load() {
+		t.Error("nobody is told of with a hub's list")
+	}
+	l.session("hub:1", false, errors.New("it is silent"))
+	l.session("hub:1", true, nil)
+	if l.told.Load() {
+		t.Error("the list from before counts with the next session, which has told none")
+	}
+}
+
 // TestHubs: a hub reaches itself where it listens, and others as it was told.
 func TestHubs(t *testing.T) {
 	d := knowing()
