@@ -159,6 +159,12 @@ func TestPacing(t *testing.T) {
 	if p.uplink != 0 {
 		t.Errorf("without limits it sends %d to all", p.uplink)
 	}
+
+	must(0, p.setRate("beta", 70*mbit))(t)
+	d.dir.Apply(false, []peer.Record{other("b1", "beta", 6, gone)})
+	must(0, p.setRate("beta", 0))(t) // for a site whose last node has gone, too
+	wantRate(t, d, "cleared", "beta", 0, "no limit")
+	wantLine(t, p.setRate("beta", 0), `"beta"`, "meshctl site list")
 }
 
 // TestHeadroom: what may leave at once is a part of what fits the queue, under live

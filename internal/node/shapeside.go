@@ -133,11 +133,19 @@ func (p *pacing) setRate(site string, bits int64) error {
 	if site == p.d.id.self.Site {
 		return fmt.Errorf("%s is at site %q itself, and what stays within a site is not paced; name another site", p.d.id.self.Name, site)
 	}
-	if _, all := p.d.siteNodes(site); all == 0 {
+	if _, all := p.d.siteNodes(site); all == 0 && (bits > 0 || !p.isSet(site)) {
 		return fmt.Errorf("no node is at site %q; see meshctl site list", site)
 	}
 	p.link(site, func(l *pacedLink) { l.set = bits })
 	p.changed()
 	p.first.changed()
 	return nil
+}
+
+// isSet reports whether an administrator has set what is sent to a site.
+func (p *pacing) isSet(site string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[site]
+	return l != nil && l.set > 0
 }
