@@ -39,7 +39,8 @@ const (
 // saver writes what changes while the node runs: of everything it is given under
 // one name the newest, one write at a time, and again until it has succeeded.
 type saver struct {
-	note func(err error) // told of every failure, and of the first success after one by nil
+	note  func(err error)   // told of every failure, and of the first success after one by nil
+	wrote func(name string) // told of every write that has succeeded; nil: nobody is
 
 	mu      sync.Mutex // guards pending
 	pending map[string]func() error
@@ -105,6 +106,9 @@ func (s *saver) flush() error {
 	for name, write := range work {
 		err := write()
 		if err == nil {
+			if s.wrote != nil {
+				s.wrote(name)
+			}
 			continue
 		}
 		failed = oneLine(failed, err)
@@ -144,6 +148,7 @@ func (d *daemon) startSaver() {
 		d.notes.set("save", err.Error())
 		d.log.Warn("cannot save", "err", err)
 	})
+	d.saved.wrote = d.notes.clear // of a file that was damaged, and is whole now
 	d.onClose("what is remembered", d.saved)
 }
 

@@ -117,6 +117,10 @@ func TestLimitsRemembered(t *testing.T) {
 		if broken.limits.all().Version != 0 || !strings.Contains(notes, limitsFile+" is damaged") || strings.Contains(notes, "\n") {
 			t.Errorf("of %s it takes %+v and notes %q", bad, broken.limits.all(), notes)
 		}
+		broken.takeLimits(want)
+		if err := broken.saved.Close(); err != nil || len(broken.notes.all()) != 0 {
+			t.Errorf("told anew, it saves with %v and notes %q of a file that is whole", err, broken.notes.all())
+		}
 	}
 }
 
