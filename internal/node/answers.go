@@ -247,7 +247,7 @@ func (d *daemon) postTicket(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, err := callerIn(r).name() // never the request's word
+	user, err := d.door.nameOf(r.Context(), callerIn(r)) // never the request's word
 	if err != nil {
 		return nil, failure{http.StatusForbidden, err}
 	}

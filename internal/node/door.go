@@ -1,18 +1,23 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net"
 	"net/http"
 	"os"
+	osexec "os/exec"
 	"os/user"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,6 +30,8 @@ type door struct {
 	net.Listener
 	refused atomic.Uint64 // connections beyond a user's share
 	users   shares[uint32]
+	asking  singleflight.Group // for users' names
+	naming  chan struct{}      // of size nameUsers: who are being looked up
 }
 
 // openDoor listens at path, in place of what a dead daemon left there. The
@@ -44,7 +51,7 @@ func openDoor(path string) (*door, error) {
 		ln.Close()
 		return nil, fmt.Errorf("node: local socket: %w", err)
 	}
-	return &door{Listener: ln}, nil
+	return &door{Listener: ln, naming: make(chan struct{}, nameUsers)}, nil
 }
 
 // Accept returns the next connection of a user who has not too many.
@@ -144,13 +151,36 @@ func (c caller) share() int {
 	return maxLocal
 }
 
-// name returns the caller's user name. The host's name service may take its time.
-func (c caller) name() (string, error) {
-	u, err := user.LookupId(strconv.FormatUint(uint64(c.uid), 10))
-	if err != nil || u.Username == "" {
-		return "", fmt.Errorf("user id %d has no name here, so nobody can vouch for it", c.uid)
+// Bounds of what asks the host's name service: time, and users at a time, since each
+// starts a process and a user may have thousands of ids (subuid(5)).
+const (
+	nameTime  = 5 * time.Second
+	nameUsers = 16
+)
+
+// nameOf returns a caller's user name. Package user knows no more than /etc/passwd
+// where meshd was built without cgo; the accounts of a cluster are elsewhere (LDAP,
+// SSSD), and getent knows them.
+func (d *door) nameOf(ctx context.Context, who caller) (string, error) {
+	id := strconv.FormatUint(uint64(who.uid), 10)
+	if u, err := user.LookupId(id); err == nil && u.Username != "" {
+		return u.Username, nil
 	}
-	return u.Username, nil
+	name, err, _ := d.asking.Do(id, func() (any, error) { // the ranks of a job ask at once
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), nameTime)
+		defer cancel()
+		select {
+		case d.naming <- struct{}{}:
+			defer func() { <-d.naming }()
+		case <-ctx.Done():
+		}
+		out, _ := osexec.CommandContext(ctx, "getent", "passwd", "--", id).Output()        // what fails tells nobody
+		if f := strings.Split(string(out), ":"); len(f) == 7 && f[0] != "" && f[2] == id { // passwd(5)
+			return f[0], nil
+		}
+		return "", fmt.Errorf("user id %s has no name on this host, so nobody can vouch for it; see getent passwd %s", id, id)
+	})
+	return name.(string), err
 }
 
 // credentials asks the kernel who is at the other end (SO_PEERCRED).

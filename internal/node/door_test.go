@@ -44,6 +44,26 @@ func TestDoorShares(t *testing.T) {
 	}
 }
 
+// TestCallerName: a user is known by name whichever part of the host's name service
+// knows him, and nobody by another's.
+func TestCallerName(t *testing.T) {
+	dir := t.TempDir()
+	const getent = "#!/bin/sh\ncase \"$*\" in 'passwd -- 4000001') echo 'ada:x:4000001:100::/home/ada:/bin/sh';; *) echo 'eve:x:7:7::/:/bin/sh';; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "getent"), []byte(getent), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	d := must(openDoor(filepath.Join(dir, "meshd.sock")))(t)
+	defer d.Close()
+	for uid, want := range map[uint32]string{0: "root", 4000001: "ada"} {
+		if got, err := d.nameOf(t.Context(), caller{uid}); err != nil || got != want {
+			t.Errorf("user %d is %q, %v; want %q", uid, got, err, want)
+		}
+	}
+	_, err := d.nameOf(t.Context(), caller{4000002})
+	wantLine(t, err, "user id 4000002 has no name", "getent passwd")
+}
+
 func TestOpenDoor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "meshd.sock")
 	if err := os.WriteFile(path, nil, 0o600); err != nil { // a dead daemon's

@@ -179,7 +179,7 @@ func (j *jobSide) fromRank(r *http.Request) (any, error) {
 	if rec.Node.ID == j.d.id.self.ID {
 		return j.answer(r.Context(), who.uid, j.d.id.self, a)
 	}
-	user, err := who.name()
+	user, err := j.d.door.nameOf(r.Context(), who)
 	if err != nil {
 		return nil, failure{http.StatusForbidden, err}
 	}
