@@ -23,7 +23,7 @@ type commands struct {
 	Ping   pingCmd   `cmd:"" help:"Measure the round trip to a node, over the path that packets take."`
 	Path   pathCmd   `cmd:"" help:"Show how packets reach a node, or every node talked to."`
 	Env    envCmd    `cmd:"" help:"Print the environment for your own mpirun: eval \"$$(meshctl env)\"."`
-	Events eventsCmd `cmd:"" help:"Print what happens, as it happens."`
+	Events eventsCmd `cmd:"" help:"Print what has happened lately, and what happens, as it happens."`
 	Token  tokenCmd  `cmd:"" help:"Make, list and revoke tokens (on a hub)."`
 	Node   nodeCmd   `cmd:"" help:"Revoke and remove nodes (on a hub)."`
 	Site   siteCmd   `cmd:"" help:"List sites; declare what their links carry (on a hub)."`

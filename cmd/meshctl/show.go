@@ -227,9 +227,14 @@ func (c *eventsCmd) Run(d *deps) error {
 		if d.json {
 			return enc.Encode(e)
 		}
-		_, err := fmt.Printf("%s %-12s %-12s %s\n", e.Time.Format(time.TimeOnly), e.Kind, e.Node, e.Text)
+		_, err := fmt.Println(eventLine(e))
 		return err
 	})
+}
+
+// eventLine tells an event with its day: the first that come are of before, perhaps long.
+func eventLine(e api.Event) string {
+	return fmt.Sprintf("%s %-12s %-12s %s", e.Time.Local().Format(time.DateTime), e.Kind, e.Node, e.Text)
 }
 
 func micros(us int64) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -36,5 +37,13 @@ func TestHubState(t *testing.T) {
 		if got := hubState(tc.hub); got != tc.want {
 			t.Errorf("hubState(%+v) = %q, want %q", tc.hub, got, tc.want)
 		}
+	}
+}
+
+func TestEventLine(t *testing.T) {
+	at := time.Date(2024, 2, 29, 23, 59, 58, 0, time.Local)
+	e := api.Event{Time: at.UTC(), Kind: "node", Node: "b1", Text: "up"}
+	if got, want := eventLine(e), "2024-02-29 23:59:58 node         b1           up"; got != want {
+		t.Errorf("an event is told as %q, want %q", got, want)
 	}
 }

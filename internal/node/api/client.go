@@ -132,7 +132,8 @@ func (c *Client) SetLink(ctx context.Context, req LinkRequest) (r SitesReply, er
 	return r, c.call(ctx, http.MethodPost, "/v1/links", req, &r)
 }
 
-// Events calls f for every event from now on, until ctx ends or f fails.
+// Events calls f for the last events that meshd remembers, then for every one from now
+// on, until ctx ends or f fails.
 func (c *Client) Events(ctx context.Context, f func(Event) error) error {
 	resp, err := c.do(ctx, http.MethodGet, "/v1/events", nil)
 	if err != nil {
