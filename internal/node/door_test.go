@@ -14,7 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/internal/node/api"
+	"go.uber.org/goleak"
 )
 
 // TestDoorShares: no user but root holds more than his share; who leaves makes
@@ -140,6 +142,15 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s %s %.40s: %d %s; want %d with %q", tc.method, tc.path, tc.body, resp.StatusCode, body, tc.status, tc.says)
 		}
 	}
+	before := goleak.IgnoreCurrent()
+	long := must(http.NewRequest("GET", "http://meshd/v2/status", nil))(t)
+	long.Header.Set("X-Long", strings.Repeat("x", 4*maxRequest))
+	resp := must(client.Do(long))(t)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a header without bounds: %s", resp.Status)
+	}
+	eventually.Holds(t, "the server has let go of who was refused", func() bool { return goleak.Find(before) == nil })
 }
 
 // TestEventStream: a reader gets what was and what comes, and the stream ends

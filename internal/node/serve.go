@@ -17,7 +17,7 @@ import (
 
 // Bounds of a request. A ping asked for takes pingLimit at most.
 const (
-	maxRequest = 64 << 10 // bytes of a body
+	maxRequest = 64 << 10 // bytes of a body, and of what comes before it
 	readTime   = 10 * time.Second
 	writeTime  = 20 * time.Second // from the request's end: to answer, and for the client to read
 	idleTime   = 30 * time.Second
@@ -54,6 +54,7 @@ func (d *daemon) startAPI(ctx context.Context) error {
 func (d *daemon) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:           d.routes(),
+		MaxHeaderBytes:    maxRequest,
 		ReadHeaderTimeout: readTime,
 		ReadTimeout:       readTime,
 		WriteTimeout:      writeTime,
