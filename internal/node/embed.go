@@ -63,3 +63,6 @@ func (n *Node) split(name string) (label, site string) {
 // informed reports whether a hub has told us the network's nodes, and would tell us
 // of others. What is remembered of an earlier run does not count.
 func (d *daemon) informed() bool { return d.links.told.Load() && d.links.connected() }
+
+// uninformed reports whether there may be nodes that this one has not heard of.
+func (d *daemon) uninformed() bool { return d.links != nil && !d.informed() }

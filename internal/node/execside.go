@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -134,6 +135,9 @@ func (d *daemon) find(name string) (peer.Record, error) {
 		return self, nil
 	} else if rec, ok := d.dir.ByName(bare); ok && (!dotted || site == rec.Node.Site) {
 		return rec, nil
+	}
+	if d.uninformed() {
+		return peer.Record{}, failure{http.StatusServiceUnavailable, fmt.Errorf("node %s knows no node %q of network %s, and no hub has told it of all yet; see the hubs in meshctl status", d.id.self.Name, name, d.id.network.Name)}
 	}
 	return peer.Record{}, fmt.Errorf("no node %q in network %s; it has %s", name, d.id.network.Name, d.someNames())
 }

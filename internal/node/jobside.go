@@ -195,7 +195,11 @@ func (j *jobSide) owner(names []string) (peer.Record, error) {
 			return rec, nil
 		}
 	}
-	return peer.Record{}, fmt.Errorf("the job's launcher runs on %.200q, which is no node of network %s, so the ranks have nowhere to meet", strings.Join(names, " "), j.d.id.network.Name)
+	launcher, network := strings.Join(names, " "), j.d.id.network.Name
+	if j.d.uninformed() { // a node that has just joined, say: the rank asks again
+		return peer.Record{}, failure{http.StatusServiceUnavailable, fmt.Errorf("the job's launcher runs on %.200q, of which node %s has not heard, and no hub of network %s has told it of all nodes yet; see the hubs in meshctl status", launcher, j.d.id.self.Name, network)}
+	}
+	return peer.Record{}, fmt.Errorf("the job's launcher runs on %.200q, which is no node of network %s, so the ranks have nowhere to meet", launcher, network)
 }
 
 // fromNode answers a rank on another node, who is known by that node's word.

@@ -200,6 +200,9 @@ func TestQuestions(t *testing.T) {
 		want(node, "PUT", testKey, api.JobRequest{Owners: []string{"192.0.2.1"}}, 400, "no node of network mesh")
 		want(node, "GET", testKey, api.JobRequest{Owners: make([]string, maxOwners+1)}, 400, "at most 8")
 	}
+	tw.nodes[1].links = newLinks(tw.nodes[1], nil) // as at the start: the rank is to ask again
+	want(1, "GET", testKey, api.JobRequest{Owners: []string{"n3"}}, 503, "no hub", "n2", `n3`, "meshctl status")
+	tw.nodes[1].links = nil
 	for i := range jobs.MaxOfUser {
 		want(i%2, "PUT", fmt.Sprintf("%032x", i), ask, 200)
 	}

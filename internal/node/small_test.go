@@ -136,6 +136,9 @@ func TestFind(t *testing.T) {
 		_, err := d.find(name)
 		wantLine(t, err, "no node", "network mesh", "a1, b1")
 	}
+	d.links = newLinks(d, nil) // which no hub has told anything
+	_, err := d.find("c1")
+	wantLine(t, err, "a1 knows no node", `"c1"`, "no hub", "meshctl status")
 }
 
 func TestSomeNames(t *testing.T) {
