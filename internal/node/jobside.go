@@ -44,6 +44,7 @@ const (
 	maxOwners  = 8
 	maxAsk     = 4 << 10 // bytes of a body or of an answer
 	maxFromOne = 8       // connections of one node; HTTP/2 puts 250 questions on each
+	maxUsers   = 16      // of one node that are looked up at a time: each starts processes
 )
 
 // userHeader is how a node says, to the owner, whose question it passes on.
@@ -51,11 +52,12 @@ const userHeader = "Mesh-User"
 
 // jobSide is a node's part in the meeting of ranks.
 type jobSide struct {
-	d     *daemon
-	book  jobs.Book
-	http  *http.Client       // to other nodes
-	admit singleflight.Group // of local accounts: the name service is slow
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+	d        *daemon
+	book     jobs.Book
+	http     *http.Client       // to other nodes
+	admit    singleflight.Group // of local accounts: the name service is slow
+	accounts shares[peer.ID]    // that are being looked up, by the node that asks
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 func newJobSide(d *daemon) *jobSide {
@@ -70,7 +72,10 @@ func newJobSide(d *daemon) *jobSide {
 	return j
 }
 
-var errPlain = errors.New("nodes are asked over TLS alone")
+var (
+	errPlain = errors.New("nodes are asked over TLS alone")
+	errUsers = errors.New("too many users at a time")
+)
 
 func onlyHTTP2() *http.Protocols {
 	p := new(http.Protocols)
@@ -214,12 +219,19 @@ func (j *jobSide) fromNode(r *http.Request) (any, error) {
 	}
 	who := exec.Caller{Node: n.Name, Site: n.Site, User: r.Header.Get(userHeader)}
 	uid, err, _ := j.admit.Do(who.String(), func() (any, error) {
+		if !j.accounts.enter(n.ID, maxUsers) {
+			return nil, errUsers
+		}
+		defer j.accounts.leave(n.ID)
 		p, err := j.d.policy()
 		if err != nil {
 			return nil, err
 		}
 		return exec.Admit(context.WithoutCancel(r.Context()), p, who)
 	})
+	if errors.Is(err, errUsers) {
+		return nil, failure{http.StatusServiceUnavailable, fmt.Errorf("ranks meet at node %s, which looks up %d users of node %s at a time and no more; try again", j.d.id.self.Name, maxUsers, n.Name)}
+	}
 	if err != nil {
 		return nil, failure{http.StatusForbidden, fmt.Errorf("ranks meet at node %s, which does not let %s in: %s", j.d.id.self.Name, who, strings.TrimPrefix(err.Error(), "exec: "))}
 	}

@@ -245,6 +245,29 @@ func TestOwnerDecides(t *testing.T) {
 	}
 }
 
+// TestManyUsers: a node that makes up users has no more than a few of them looked up at
+// a time, and others are not held up by it.
+func TestManyUsers(t *testing.T) {
+	tw := newTown(t, 3)
+	owner, n2 := tw.nodes[0].jobs, tw.nodes[1].id.self.ID
+	for owner.accounts.enter(n2, maxUsers) {
+	}
+	in := api.JobRequest{Owners: []string{"n1"}, Port: 99, Secret: "x"}
+	if status, body := tw.question(t, 1, "PUT", testKey, in); status != http.StatusServiceUnavailable || !strings.Contains(body, "users of node n2 at a time") {
+		t.Errorf("one more: status %d: %s", status, body)
+	}
+	if status, body := tw.question(t, 2, "PUT", testKey, in); status != http.StatusOK {
+		t.Errorf("another node's: status %d: %s", status, body)
+	}
+	owner.accounts.leave(n2)
+	if status, body := tw.question(t, 1, "PUT", testKey, in); status != http.StatusOK {
+		t.Errorf("after one has been looked up: status %d: %s", status, body)
+	}
+	if !owner.accounts.enter(n2, maxUsers) {
+		t.Error("what has been looked up counts for ever")
+	}
+}
+
 // TestOwnerSendsNowhere: an owner cannot have the node that asks it, which runs as
 // root, ask somebody else.
 func TestOwnerSendsNowhere(t *testing.T) {
