@@ -78,13 +78,13 @@ func (b *board) attach(now time.Time, s *session, shown [][]byte, advertise stri
 	return old, true
 }
 
-// supersedes reports whether chain a takes the place of chain b, which may be
-// absent. Both have been verified, if not at this time. Of two that hold the later
-// one counts; one that does not hold now counts for nothing beside one that does:
-// the clock of who issued it was wrong.
+// supersedes reports whether chain a takes the place of chain b. Either may be absent,
+// as that of a node which is removed at this moment. Both have been verified, if not at
+// this time. Of two that hold the later one counts; one that does not hold now counts
+// for nothing beside one that does: the clock of who issued it was wrong.
 func supersedes(a, b [][]byte, now time.Time) bool {
-	if len(b) == 0 {
-		return true
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) > 0
 	}
 	ca, erra := x509.ParseCertificate(a[0])
 	cb, errb := x509.ParseCertificate(b[0])
