@@ -107,12 +107,16 @@ func AdmitFirst(s Store, network peer.Network, issuer *cert.Issuer, keys cert.Ke
 func (h *Hub) Serve(ctx context.Context, ln net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
+	defer ln.Close() // which AfterFunc may only be about to do
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
 	config := h.tlsConfig()
 	for {
 		raw, err := ln.Accept()
 		if ctx.Err() != nil {
+			if err == nil { // it came at the last moment
+				raw.Close()
+			}
 			return nil
 		}
 		if err != nil {
