@@ -111,6 +111,8 @@ func (e *ear) take(m message) error {
 		}
 	case typeLimits:
 		e.limits(m)
+	case typePing:
+		e.tick(m.Time)
 	case typePong:
 		e.l.pong(m.Time)
 	case typeError:
@@ -121,6 +123,17 @@ func (e *ear) take(m message) error {
 		}
 	}
 	return nil
+}
+
+// tick compares clocks again: what was wrong at the hello is set right meanwhile, as by
+// NTP after a hub without a battery has started, or the other way round.
+func (e *ear) tick(hub time.Time) {
+	now := checkClock(e.l.addr, hub, e.l.c.cfg.Now())
+	if (now == nil) == (e.clock == nil) {
+		return
+	}
+	e.clock = now
+	e.l.complain(now)
 }
 
 // same reports whether a certificate is for these keys and addresses. Its holder

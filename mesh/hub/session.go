@@ -123,8 +123,8 @@ func (s *session) take() (msgs []message) {
 
 // write sends until the connection fails or ctx ends. Records that change wait
 // for others to go with them; the hub of a network that starts would otherwise
-// send as many frames as there are pairs.
-func (s *session) write(ctx context.Context) {
+// send as many frames as there are pairs. Its pings tell the time.
+func (s *session) write(ctx context.Context, now func() time.Time) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	var later <-chan time.Time
@@ -141,8 +141,8 @@ func (s *session) write(ctx context.Context) {
 			later, msgs = nil, s.take()
 		case <-later:
 			later, msgs = nil, s.take()
-		case now := <-ping.C:
-			msgs = []message{{Type: typePing, Time: now}}
+		case <-ping.C:
+			msgs = []message{{Type: typePing, Time: now()}}
 		case <-ctx.Done():
 			return
 		}
@@ -200,7 +200,7 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 	writer.Add(1)
 	go func() { // ends with wctx, or when the connection fails
 		defer writer.Done()
-		s.write(wctx)
+		s.write(wctx, h.cfg.Now)
 	}()
 	err = h.listen(wctx, s)
 	cancel()

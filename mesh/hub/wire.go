@@ -55,7 +55,7 @@ const (
 //	            signal     to a peer
 //	            renew      please
 //	            leave      goodbye
-//	both        ping (the hub's needs no answer), pong, error
+//	both        ping (the hub's tells its time and needs no answer), pong, error
 const (
 	typeChallenge = "challenge"
 	typeJoin      = "join"
