@@ -39,13 +39,13 @@ type ear struct {
 
 // listen takes the hub's messages. The session counts as up with the first.
 func (e *ear) listen(ctx context.Context) error {
-	for {
-		heard := time.Now()
-		e.conn.SetReadDeadline(heard.Add(silentFor))
+	for heard := time.Now(); ; {
+		e.l.await(e.conn, heard)
 		m, err := readMessage(e.conn, maxControlFrame)
 		if err != nil {
 			return ended(e.l.addr, time.Since(heard), err)
 		}
+		heard = time.Now()
 		if err := e.l.pace.WaitN(ctx, 1+len(m.Records)); err != nil {
 			return err
 		}

@@ -38,11 +38,12 @@ type link struct {
 	pace *rate.Limiter // of what is heard, over all sessions
 	look chan struct{} // of size 1: the host's network has changed
 
-	mu     sync.Mutex // guards what follows
-	state  SessionInfo
-	out    chan message // the session's signals; nil while down
-	pinged time.Time    // when the last ping went out
-	nodes  int          // that the hub has told of
+	mu      sync.Mutex // guards what follows
+	state   SessionInfo
+	out     chan message // the session's signals; nil while down
+	pinged  time.Time    // when the last ping went out
+	doubted time.Time    // when the connection last was
+	nodes   int          // that the hub has told of
 }
 
 func newLink(c *Client, addr string) *link {
@@ -280,7 +281,7 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 			if a := conn.LocalAddr(); l.c.cfg.Gone(a) {
 				return fmt.Errorf("hub: %s knows this host at %v, an address that it no longer has", l.addr, a)
 			}
-			conn.SetReadDeadline(time.Now().Add(recheckTime)) // the reader's, until it hears the pong or anything
+			l.doubt(conn)
 			err = l.ping(ctx, conn)
 		case <-renew.C:
 			if n, ierr := cert.Inspect(cfg.Chain(), cfg.Network.Root); ierr == nil && !cfg.Now().Before(halfLife(n)) {
@@ -296,6 +297,25 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 		}
 	}
 	return nil
+}
+
+// await sets how long the reader, which last heard something at that time, waits.
+func (l *link) await(conn *tls.Conn, heard time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait := silentFor
+	if l.doubted.After(heard) { // while the reader was busy with what it had heard
+		wait = recheckTime
+	}
+	conn.SetReadDeadline(time.Now().Add(wait))
+}
+
+// doubt gives the hub recheckTime for the pong or anything.
+func (l *link) doubt(conn *tls.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubted = time.Now()
+	conn.SetReadDeadline(l.doubted.Add(recheckTime))
 }
 
 // clockWatch returns a function that says whether this host's clock has been set by more
