@@ -448,7 +448,8 @@ func TestHubOfTwoNames(t *testing.T) {
 }
 
 // TestRecheckWhileDialling: neither a dial that was under way when the network changed,
-// and leads nowhere, nor a hub that took the connection and says nothing is waited for.
+// and leads nowhere, nor a hub that took the connection and says nothing is waited for;
+// and nobody is sent to look for a fault at the hub.
 func TestRecheckWhileDialling(t *testing.T) {
 	for name, first := range map[string]func(ctx context.Context, begun chan<- struct{}) (net.Conn, error){
 		"nobody answers": func(ctx context.Context, begun chan<- struct{}) (net.Conn, error) {
@@ -480,6 +481,12 @@ func TestRecheckWhileDialling(t *testing.T) {
 				}
 				return (&net.Dialer{}).DialContext(ctx, network, addr)
 			}
+			var said []error
+			session := v.Client.cfg.Events.Session
+			v.Client.cfg.Events.Session = func(hub string, up bool, err error) {
+				v.note(func() { said = append(said, err) })
+				session(hub, up, err)
+			}
 			v.start()
 			<-begun
 			began := time.Now()
@@ -488,6 +495,11 @@ func TestRecheckWhileDialling(t *testing.T) {
 			if took := time.Since(began); took > recheckTime {
 				t.Errorf("a session %v after the network changed", took)
 			}
+			v.note(func() {
+				if oneLine(t, said[0]); !strings.Contains(said[0].Error(), "this host's network changed") {
+					t.Errorf("told %v", said[0])
+				}
+			})
 		})
 	}
 }

@@ -161,18 +161,27 @@ func (l *link) session(ctx context.Context) error {
 // connect dials and shakes hands, unless this host's network changes meanwhile: what
 // was begun before may lead nowhere, so run begins anew.
 func (l *link) connect(ctx context.Context) (*tls.Conn, string, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	changed := fmt.Errorf("hub: this host's network changed while it reached out for %s; it tries anew", l.addr)
 	var watcher sync.WaitGroup
 	defer watcher.Wait()
-	defer cancel()
+	defer cancel(nil)
 	watcher.Go(func() { // ends with ctx
 		select {
 		case <-l.look:
-			cancel()
+			cancel(changed)
 			l.recheck()
 		case <-ctx.Done():
 		}
 	})
+	conn, name, err := l.dial(ctx)
+	if err != nil && context.Cause(ctx) == changed {
+		err = changed // rather than what became of the attempt by it
+	}
+	return conn, name, err
+}
+
+func (l *link) dial(ctx context.Context) (*tls.Conn, string, error) {
 	cfg := &l.c.cfg
 	raw, err := cfg.Dial(ctx, "tcp", l.addr)
 	if err != nil {
