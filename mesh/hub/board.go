@@ -45,6 +45,23 @@ func (b *board) enter(n peer.Node, chain [][]byte) {
 	b.setLocked(r)
 }
 
+// full reports whether there is no room for a node: the others would hear of more than
+// maxRecords, and end their sessions.
+func (b *board) full(id peer.ID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r, known := b.records[id]; len(b.records) < maxRecords || known && !r.Removed {
+		return false
+	}
+	told := 0
+	for _, r := range b.records {
+		if !r.Removed {
+			told++
+		}
+	}
+	return told >= maxRecords
+}
+
 // attach makes s the node's session, marks the node up and has s told everything.
 // It returns the session that was there before, and false, having done nothing,
 // if the node has been revoked or removed: who is cut off before it stays out,

@@ -290,6 +290,9 @@ func (h *Hub) judge(ephemeral *ecdh.PrivateKey, challenge, m message) (message, 
 	}
 	h.deciding.Lock()
 	defer h.deciding.Unlock()
+	if h.board.full(peer.ID(m.Key)) {
+		return message{}, &refusal{ErrFull, fmt.Sprintf("the network has %d nodes, as many as it can; remove nodes that have left (meshctl node remove)", maxRecords)}
+	}
 	n, chain, err := h.ledger.admit(&t, applicant{id: peer.ID(m.Key), signKey: m.Sign, name: m.Name, site: h.cfg.Self.Site}, h.cfg.Now())
 	if err != nil {
 		return message{}, verdict(err)
