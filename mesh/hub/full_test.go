@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
@@ -34,4 +35,24 @@ func TestFullNetwork(t *testing.T) {
 	check(t, w.hub.RemoveNode(leaving.node.Name))
 	_, err = w.join(tok, "new")
 	check(t, err)
+}
+
+// TestRevokedLongAgo: a node that was revoked so long ago that no certificate of it can
+// be left takes no place on the board of a hub that starts.
+func TestRevokedLongAgo(t *testing.T) {
+	w := newWorld(t)
+	b := w.member("b")
+	check(t, w.hub.RevokeNode("b"))
+	for days, want := range map[int]bool{1: true, 40: false} {
+		cfg := w.hub.cfg
+		cfg.Now = func() time.Time { return time.Now().AddDate(0, 0, days) }
+		h, err := New(cfg)
+		check(t, err)
+		if _, told := h.board.record(b.node.ID); told != want {
+			t.Errorf("after %d days it is told of: %v", days, told)
+		}
+		if h.ledger.good(b.node.ID) == nil {
+			t.Errorf("after %d days it may come back", days)
+		}
+	}
 }

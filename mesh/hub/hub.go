@@ -80,15 +80,22 @@ func New(cfg Config) (*Hub, error) {
 	if err := h.ledger.good(cfg.Self.ID); err != nil { // an empty store would give every address a second time
 		return nil, fmt.Errorf("hub: the store is not that of %s (%w); restore it from a backup", cfg.Self.Name, err)
 	}
-	err := h.ledger.each(func(e nodeEntry) {
-		if !e.Removed {
+	var err error
+	if h.board.revoked, err = h.ledger.revocations(cfg.Now()); err != nil {
+		return nil, err
+	}
+	matters := map[peer.ID]bool{}
+	for _, r := range h.board.revoked {
+		matters[r.ID] = true
+	}
+	err = h.ledger.each(func(e nodeEntry) {
+		// Who was revoked cannot be removed as well: when no certificate of it can be
+		// left it goes by itself, or all that ever were would be told of for ever.
+		if !e.Removed && (!e.Revoked || matters[e.ID]) {
 			h.board.records[e.ID] = record{ID: e.ID, Chain: e.Chain, Revoked: e.Revoked}
 		}
 	})
 	if err != nil {
-		return nil, err
-	}
-	if h.board.revoked, err = h.ledger.revocations(cfg.Now()); err != nil {
 		return nil, err
 	}
 	h.board.limits, err = h.ledger.limits()
