@@ -230,21 +230,35 @@ func (l *link) greet(ctx context.Context, conn *tls.Conn) (string, error) {
 }
 
 // serve reads until the session ends; another goroutine writes, and ends the
-// session when ctx ends.
+// session when ctx ends; a third looks to the network for both, since the writer may
+// be waiting for the hub.
 func (l *link) serve(ctx context.Context, conn *tls.Conn, name string) error {
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	out := make(chan message, maxPosted)
-	var writer sync.WaitGroup
+	out, changed := make(chan message, maxPosted), make(chan struct{}, 1)
+	var others sync.WaitGroup
 	var lost error
-	writer.Add(1)
-	go func() { // ends with sctx, or with ctx after the goodbye
-		defer writer.Done()
-		lost = l.write(ctx, sctx, conn, out)
-	}()
+	others.Go(func() { // ends with sctx, or with ctx after the goodbye
+		lost = l.write(ctx, sctx, conn, out, changed)
+	})
+	others.Go(func() { // ends with sctx
+		for {
+			select {
+			case <-l.look:
+				l.doubt(conn)
+				select {
+				case changed <- struct{}{}:
+				default: // the writer is yet to ask
+				}
+			case <-sctx.Done():
+				return
+			}
+		}
+	})
 	e := ear{l: l, conn: conn, hub: name, out: out, told: map[peer.ID]struct{}{}}
 	err := e.listen(sctx)
 	cancel()
-	writer.Wait()
+	conn.NetConn().Close() // under a writer that waits for the hub
+	others.Wait()
 	if lost != nil {
 		return lost
 	}
@@ -256,7 +270,7 @@ func (l *link) serve(ctx context.Context, conn *tls.Conn, name string) error {
 // conn when it has said goodbye or cannot write, which ends the reader; that may
 // first hear why. It returns an error when it closes conn because of what the reader
 // cannot know.
-func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan message) error {
+func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan message, changed <-chan struct{}) error {
 	defer conn.NetConn().Close()
 	cfg := &l.c.cfg
 	stop := context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Now().Add(leaveTime)) })
@@ -283,14 +297,13 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 				return err
 			}
 			err = l.ping(ctx, conn)
-		case <-l.look:
+		case <-changed:
 			if err := set(); err != nil {
 				return err
 			}
 			if a := conn.LocalAddr(); l.c.cfg.Gone(a) {
 				return fmt.Errorf("hub: %s knows this host at %v, an address that it no longer has", l.addr, a)
 			}
-			l.doubt(conn)
 			err = l.ping(ctx, conn)
 		case <-renew.C:
 			if n, ierr := cert.Inspect(cfg.Chain(), cfg.Network.Root); ierr == nil && !cfg.Now().Before(halfLife(n)) {
@@ -299,13 +312,15 @@ func (l *link) write(ctx, session context.Context, conn *tls.Conn, out <-chan me
 			renew.Reset(renewCheck/2 + rand.N(renewCheck))
 		}
 	}
-	if ctx.Err() == nil {
-		select {
-		case <-session.Done():
-		case <-time.After(leaveTime):
-		}
+	if ctx.Err() != nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-session.Done():
+		return nil
+	case <-time.After(leaveTime):
+		return fmt.Errorf("hub: %s takes nothing that it is told (%w); check that meshd runs well there, and the network on the way", l.addr, bare(err))
+	}
 }
 
 // await sets how long the reader, which last heard something at that time, waits.
