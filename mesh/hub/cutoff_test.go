@@ -2,6 +2,7 @@ package hub
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,4 +40,18 @@ func TestRemovedWhileConnecting(t *testing.T) {
 		t.Error("a node that was removed takes part")
 	}
 	w.connect(w.member("a"))
+}
+
+// TestCopiedState: where two machines have the keys of one node, each is told of the
+// other, and what helps.
+func TestCopiedState(t *testing.T) {
+	w := newWorld(t)
+	b := w.member("b")
+	v := w.connect(b)
+	copied := w.dial(b)
+	check(t, writeMessage(copied, message{Type: typeAnnounce}))
+	v.until("the reason", func() bool {
+		return v.err != nil && strings.Contains(v.err.Error(), "from 127.0.0.1,") && strings.Contains(v.err.Error(), "new token")
+	})
+	oneLine(t, v.err)
 }

@@ -116,9 +116,12 @@ func (e *ear) take(m message) error {
 	case typePong:
 		e.l.pong(m.Time)
 	case typeError:
-		if m.Code == codeAbsent {
+		switch m.Code {
+		case codeAbsent:
 			e.l.c.log.Debug("signal not delivered", "hub", e.l.addr, "to", m.Peer)
-		} else {
+		case codeReplaced:
+			return fmt.Errorf("hub: %s: %s", e.l.addr, line(m.Text))
+		default:
 			e.l.complain(fmt.Errorf("hub: %s: %w", e.l.addr, m.err()))
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -83,6 +85,18 @@ func (s *session) post(m message) {
 
 // end closes the connection under both goroutines.
 func (s *session) end() { s.conn.NetConn().Close() }
+
+// replaced ends a session for a newer one of the same node. It most often leads nowhere
+// any more; but two machines with one node's keys take each other's place again and
+// again, and nothing else could tell their administrator.
+func (s *session) replaced(by net.Addr) {
+	late := time.AfterFunc(leaveTime, s.end) // it may be waiting for the node
+	defer late.Stop()
+	from, _ := netip.ParseAddrPort(by.String()) // its port differs from time to time
+	_ = writeMessage(s.conn, message{Type: typeError, Code: codeReplaced, Text: fmt.Sprintf(
+		"a newer session of this node, from %v, takes over; if that is another machine, the two have copies of one state directory: remove it on one of them and join that one with a new token", from.Addr())})
+	s.end()
+}
 
 // urgent reports whether something waits that is not worth waiting for more.
 func (s *session) urgent() bool {
@@ -186,7 +200,7 @@ func (h *Hub) control(ctx context.Context, conn *tls.Conn, authenticated func())
 	defer h.board.detach(s)
 	if old != nil {
 		h.log.Info("a newer session takes over", "peer", n.Name, "from", conn.RemoteAddr(), "before", old.conn.RemoteAddr())
-		old.end()
+		old.replaced(conn.RemoteAddr())
 	}
 	h.grant(s)
 	if r, _ := h.board.record(n.ID); supersedes(r.Chain, chain, h.cfg.Now()) {

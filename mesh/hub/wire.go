@@ -123,8 +123,11 @@ type record struct {
 	Removed   bool     `json:"removed,omitempty"`
 }
 
-// codeAbsent answers a signal to a node that is not connected.
-const codeAbsent = "absent"
+// Codes of errors that refuse nothing.
+const (
+	codeAbsent   = "absent"   // answers a signal to a node that is not connected
+	codeReplaced = "replaced" // ends a session for a newer one of the same node
+)
 
 // codes names the errors that a joiner can act on.
 var codes = map[string]error{
