@@ -3,6 +3,7 @@ package hub
 import (
 	"bytes"
 	"crypto/subtle"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func (l *ledger) enter(tx Tx, a applicant, now time.Time) (nodeEntry, error) {
 	}
 	if !known {
 		e = nodeEntry{ID: a.id, SignKey: a.signKey, Joined: now}
-		if e.Host, err = l.freeHost(tx); err != nil {
+		if e.Host, err = l.freeHost(tx, now); err != nil {
 			return nodeEntry{}, err
 		}
 		if err := tx.Put(bucketHosts, hostKey(e.Host), []byte(key)); err != nil {
@@ -139,8 +140,10 @@ func (l *ledger) enter(tx Tx, a applicant, now time.Time) (nodeEntry, error) {
 func hostKey(n uint32) string { return fmt.Sprintf("%08x", n) }
 
 // freeHost returns the lowest host number that nobody ever had, or, when the
-// prefix is exhausted, the lowest whose node was removed.
-func (l *ledger) freeHost(tx Tx) (uint32, error) {
+// prefix is exhausted, one whose node was removed: the lowest of those with a
+// certificate that has expired, since another may still be believed somewhere, and
+// else the lowest.
+func (l *ledger) freeHost(tx Tx, now time.Time) (uint32, error) {
 	last := uint32(1)<<(32-l.network.CIDR4.Bits()) - 2 // neither network nor broadcast address
 	next := uint32(1)
 	err := tx.Each(bucketHosts, func(key string, _ []byte) error {
@@ -159,18 +162,34 @@ func (l *ledger) freeHost(tx Tx) (uint32, error) {
 	var free nodeEntry
 	err = tx.Each(bucketHosts, func(_ string, id []byte) error {
 		e, ok, err := load[nodeEntry](tx, bucketNodes, string(id))
-		if err == nil && ok && e.Removed && !e.Revoked {
-			free, err = e, errFound
+		if err != nil || !ok || !e.Removed || e.Revoked {
+			return err
 		}
-		return err
+		if expired(e.Chain, now) {
+			free = e
+			return errFound
+		}
+		if free.Host == 0 {
+			free = e
+		}
+		return nil
 	})
-	switch err {
-	case errFound:
-		return free.Host, tx.Delete(bucketNodes, idKey(free.ID))
-	case nil:
+	switch {
+	case err != nil && err != errFound:
+		return 0, err
+	case free.Host == 0:
 		return 0, fmt.Errorf("%w in %s; remove nodes that have left (meshctl node remove)", ErrFull, l.network.CIDR4)
 	}
-	return 0, err
+	return free.Host, tx.Delete(bucketNodes, idKey(free.ID))
+}
+
+// expired reports whether a chain that the hub issued no longer holds.
+func expired(chain [][]byte, now time.Time) bool {
+	if len(chain) == 0 {
+		return true
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	return err != nil || now.After(leaf.NotAfter)
 }
 
 // errFound ends a walk that has found what it looks for.

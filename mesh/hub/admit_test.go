@@ -254,6 +254,35 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestExpiredAddressFirst: a new node gets the address of one whose certificate may still
+// be believed only when there is no other.
+func TestExpiredAddressFirst(t *testing.T) {
+	o := newOffice(t, "100.80.0.0/29") // 6 hosts, of which the hub has one
+	var nodes []peer.Node
+	for i := range 5 {
+		n, err := o.admitted(nil, keys(t), fmt.Sprintf("b%d", i))
+		check(t, err)
+		nodes = append(nodes, n)
+	}
+	o.now = o.now.Add(cert.Lifetime / 2)
+	_, fresh, err := o.renew(nodes[0].ID, o.now)
+	if err != nil || !fresh {
+		t.Fatalf("renewed: %v, %v", fresh, err)
+	}
+	for _, n := range nodes[:3] {
+		_, err := o.remove(n.Name)
+		check(t, err)
+	}
+	o.now = o.now.Add(cert.Lifetime/2 + cert.Backdate)
+	for i, want := range []peer.Node{nodes[1], nodes[2], nodes[0]} {
+		n, err := o.admitted(nil, keys(t), fmt.Sprintf("new%d", i))
+		check(t, err)
+		if n.Addr4 != want.Addr4 {
+			t.Errorf("new%d has %v, want %s's, %v", i, n.Addr4, want.Name, want.Addr4)
+		}
+	}
+}
+
 func TestRenewal(t *testing.T) {
 	o := newOffice(t, "100.80.0.0/16")
 	k := keys(t)
