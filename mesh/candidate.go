@@ -43,16 +43,17 @@ const (
 
 // candidate is one path and what its probes told.
 type candidate struct {
-	via   via
-	path  peer.Path
-	keep  bool          // never given up
-	free  bool          // may be sent to unasked: not only heard, or it has answered
-	reply bool          // not free, and an initiation came from there: it may get one response
-	rx    func() uint64 // datagrams received from there
-	state state
-	rose  bool // it has just come up
-	rtt   rttEstimate
-	loss  float64
+	via    via
+	path   peer.Path
+	keep   bool          // never given up
+	free   bool          // may be sent to unasked: not only heard, or it has answered
+	reply  bool          // not free, and an initiation came from there: it may get one response
+	worked bool          // has answered, in this run or an earlier one: it stays while there is room
+	rx     func() uint64 // datagrams received from there
+	state  state
+	rose   bool // it has just come up
+	rtt    rttEstimate
+	loss   float64
 
 	pings    []ping // unanswered
 	misses   int

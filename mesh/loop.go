@@ -141,16 +141,7 @@ func (m *Mesh) remember(now time.Time) {
 	m.loop.changed, m.loop.remembered = false, now
 	list := make([]Recent, 0, len(m.loop.remotes))
 	for id, r := range m.loop.remotes {
-		rec := Recent{ID: id}
-		if c := r.paths.current; c != nil && c.via.relay == "" {
-			rec.Addrs = append(rec.Addrs, c.via.addr)
-		}
-		for _, c := range r.paths.cands {
-			if c != r.paths.current && c.state == up && c.via.relay == "" {
-				rec.Addrs = append(rec.Addrs, c.via.addr)
-			}
-		}
-		list = append(list, rec)
+		list = append(list, Recent{ID: id, Addrs: r.paths.worked()})
 	}
 	m.cfg.Remember(list)
 }
@@ -178,7 +169,9 @@ func (m *Mesh) restore(now time.Time, rec Recent) {
 		return
 	}
 	for _, a := range rec.Addrs {
-		m.addDirect(now, r, a, told)
+		if c := m.addDirect(now, r, a, told); c != nil {
+			c.worked = true // it may be long until the peer is there, and no hub may be
+		}
 	}
 	m.greet(r)
 	m.serve(now, r)

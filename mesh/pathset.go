@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -94,7 +95,7 @@ func (s *set) pong(now time.Time, txid uint64, asked bool) *candidate {
 		c.rtt.sample(rtt)
 		c.loss -= c.loss / 16
 		c.misses, c.tries, c.answered = 0, 0, now
-		c.free, c.reply = true, false
+		c.free, c.reply, c.worked = true, false, true
 		if c.state != up {
 			c.state, c.rose = up, true
 			c.mtu.restart(now)
@@ -174,7 +175,7 @@ func (s *set) tick(now time.Time) []order {
 // hopeless reports whether a path is to be forgotten.
 func (s *set) hopeless(now time.Time, c *candidate) bool {
 	switch {
-	case c.state != trying || c.keep:
+	case c.state != trying || c.keep || c.worked:
 		return false
 	case !c.free:
 		return now.Sub(c.heard) >= lateFor
@@ -330,4 +331,24 @@ func (s *set) works() (peer.Kind, bool) {
 		return peer.KindNone, false
 	}
 	return s.current.path.Info().Kind, true
+}
+
+// worked lists the addresses of direct paths that work or, where none does, of those
+// that have: a network may come up later than its nodes do.
+func (s *set) worked() (addrs []netip.AddrPort) {
+	for _, now := range []bool{true, false} {
+		for _, c := range s.cands {
+			switch {
+			case c.via.relay != "" || !c.worked || (c.state == up) != now:
+			case c == s.current:
+				addrs = slices.Insert(addrs, 0, c.via.addr)
+			default:
+				addrs = append(addrs, c.via.addr)
+			}
+		}
+		if len(addrs) > 0 {
+			break
+		}
+	}
+	return addrs
 }
