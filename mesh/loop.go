@@ -3,7 +3,9 @@ package mesh
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -129,9 +131,10 @@ func (m *Mesh) serve(now time.Time, r *remote) {
 // rememberEvery spaces the writes of what is remembered.
 const rememberEvery = 500 * time.Millisecond
 
-// remember passes on which peers could be reached directly.
+// remember passes on which peers could be reached directly, and what Restore has yet to
+// take up: what was remembered last must not be forgotten by then.
 func (m *Mesh) remember(now time.Time) {
-	if !m.loop.changed || m.cfg.Remember == nil {
+	if !m.loop.changed || m.cfg.Remember == nil || m.loop.recall == nil {
 		return
 	}
 	if at := m.loop.remembered.Add(rememberEvery); now.Before(at) {
@@ -139,17 +142,31 @@ func (m *Mesh) remember(now time.Time) {
 		return
 	}
 	m.loop.changed, m.loop.remembered = false, now
-	list := make([]Recent, 0, len(m.loop.remotes))
+	all := maps.Clone(m.loop.recall)
 	for id, r := range m.loop.remotes {
-		list = append(list, Recent{ID: id, Addrs: r.paths.worked()})
+		if addrs := r.paths.worked(); len(addrs) > 0 || all[id] == nil {
+			all[id] = addrs
+		}
+	}
+	list := make([]Recent, 0, len(all))
+	for id, addrs := range all {
+		list = append(list, Recent{ID: id, Addrs: addrs})
 	}
 	m.cfg.Remember(list)
 }
 
 // Restore takes up the peers of an earlier run: their last paths are probed and
 // a session with each is begun at once, without waiting for a hub, because a
-// node that restarted is deaf to its peers' old sessions until it speaks.
+// node that restarted is deaf to its peers' old sessions until it speaks. It is
+// called once, if with none; nothing is given to Remember before.
 func (m *Mesh) Restore(ctx context.Context, recent []Recent) error {
+	recall := make(map[peer.ID][]netip.AddrPort, len(recent))
+	for _, rec := range recent {
+		recall[rec.ID] = rec.Addrs
+	}
+	if err := m.do(ctx, func(time.Time) { m.loop.recall = recall }); err != nil {
+		return err
+	}
 	for _, rec := range recent {
 		select {
 		case <-time.After(rand.N(4 * time.Millisecond)): // not all at once
@@ -164,6 +181,7 @@ func (m *Mesh) Restore(ctx context.Context, recent []Recent) error {
 }
 
 func (m *Mesh) restore(now time.Time, rec Recent) {
+	delete(m.loop.recall, rec.ID)
 	r := m.configure(now, rec.ID)
 	if r == nil {
 		return

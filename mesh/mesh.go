@@ -91,7 +91,7 @@ type Config struct {
 	Post        func(ctx context.Context, to peer.ID, m []byte) error // hands a sealed signal to a hub
 	PathMTU     func(n peer.Node, mtu int)                            // a peer's path carries less than the TUN's MTU; 0: it no longer does
 	PathRTT     func(n peer.Node, rtt time.Duration)                  // of a peer's path, each time it has changed by a quarter; 0: the peer is forgotten, or not measured; must not block; may be nil
-	Remember    func([]Recent)                                        // called by the loop when it changed; must not block
+	Remember    func([]Recent)                                        // called by the loop when it changed, once Restore has begun; must not block
 	PathChanged func(n peer.Node, i peer.PathInfo)                    // called by the loop; must not block; may be nil
 	LAN         LAN                                                   // nil: all goes through the TUN
 	Pacer       peer.Pacer                                            // of what goes to other sites; nil: nothing is paced
@@ -168,7 +168,8 @@ type loopState struct {
 	wake       time.Time              // when tick is due; zero: nothing waits
 	lastSample time.Time
 	remembered time.Time
-	changed    bool // what Remember wants has changed
+	changed    bool                         // what Remember wants has changed
+	recall     map[peer.ID][]netip.AddrPort // what Restore has yet to take up; nil before it begins
 }
 
 // eventsWaiting bounds what waits for the loop: a burst of probes from a few

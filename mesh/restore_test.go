@@ -16,6 +16,7 @@ func TestRememberedForLong(t *testing.T) {
 	m := idleMesh(t)
 	var memory []Recent
 	m.cfg.Remember = func(list []Recent) { memory = list }
+	m.loop.recall = map[peer.ID][]netip.AddrPort{}
 	a, _ := newIdentity(t, "a", 2)
 	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
 	at := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9"), netip.MustParseAddrPort("127.0.0.2:9")}
@@ -61,6 +62,42 @@ func TestWorked(t *testing.T) {
 		w.run(2*idleInterval, nil)
 		if got := w.set.worked(); !slices.Equal(got, step.want) {
 			t.Errorf("%s: %v, want %v", step.what, got, step.want)
+		}
+	}
+}
+
+// TestRestoreForgetsNobody: who speaks to a node before it has taken up the peers of its
+// last run takes no other's place in its memory.
+func TestRestoreForgetsNobody(t *testing.T) {
+	early, ke := newIdentity(t, "early", 2)
+	late, _ := newIdentity(t, "late", 3)
+	self, ks := newIdentity(t, "self", 1)
+	memories := make(chan []Recent, 100)
+	e := start(t, early, ke, 0, nil)
+	s := start(t, self, ks, 0, func(c *Config) { c.Remember = func(list []Recent) { memories <- list } })
+	s.knows(peer.Record{Node: early}, peer.Record{Node: late})
+	e.knows(peer.Record{Node: self, Advertise: s.addr().String()})
+
+	if _, _, err := e.Ping(t.Context(), self.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, s, early.ID, peer.KindUDP, arrival)
+	if err := s.do(t.Context(), func(now time.Time) { s.remember(now.Add(rememberEvery)) }); err != nil {
+		t.Fatal(err)
+	}
+	memory := []Recent{{ID: late.ID, Addrs: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:9")}}}
+	if err := s.Restore(t.Context(), memory); err != nil {
+		t.Fatal(err)
+	}
+	for both := false; !both; {
+		select {
+		case list := <-memories:
+			if !slices.ContainsFunc(list, func(r Recent) bool { return r.ID == late.ID && slices.Equal(r.Addrs, memory[0].Addrs) }) {
+				t.Fatalf("remembered is %v, and not %v", list, memory[0])
+			}
+			both = slices.ContainsFunc(list, func(r Recent) bool { return r.ID == early.ID && slices.Contains(r.Addrs, e.addr()) })
+		case <-time.After(arrival):
+			t.Fatal("what was remembered is not what works")
 		}
 	}
 }

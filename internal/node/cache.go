@@ -174,9 +174,7 @@ func (d *daemon) loadCache() {
 // restorePeers takes up the peers of the last run.
 func (d *daemon) restorePeers(ctx context.Context) error {
 	var recent []mesh.Recent
-	if err := d.readCache(pathsFile, &recent); err != nil || len(recent) == 0 {
-		return nil
-	}
+	_ = d.readCache(pathsFile, &recent) // it has told of what fails; there is nothing to take up then
 	if err := d.mesh.Restore(ctx, recent); err != nil && ctx.Err() == nil && !errors.Is(err, mesh.ErrClosed) {
 		return fmt.Errorf("node: restore peers: %w", err)
 	}
