@@ -195,13 +195,31 @@ func (m *Mesh) met(now time.Time, pkt []byte, from *source) {
 		m.wakeAt(r.hello.made.Add(holdFor))
 		return
 	}
-	r.handed = now
-	m.toWireGuard(m.bind.inject, pkt, from)
+	m.hand(now, r, &injected{pkt, from})
 }
 
-// release gives WireGuard an initiation that was held when ours has stayed
-// without an answer; when it was answered, theirs is forgotten.
+// handEvery spaces a peer's initiations: of two within 20 ms by its own clock WireGuard
+// drops the second. They come together when a node that stood still for some seconds goes
+// on, and the second alone is one that the peer still wants answered.
+const handEvery = 5 * device.HandshakeInitationRate
+
+// hand gives WireGuard an initiation of the peer, if not now then from release.
+func (m *Mesh) hand(now time.Time, r *remote, in *injected) {
+	if due := r.handed.Add(handEvery); now.Before(due) {
+		r.queued = in
+		m.wakeAt(due)
+		return
+	}
+	r.queued, r.handed = nil, now
+	m.toWireGuard(m.bind.inject, in.pkt, in.from)
+}
+
+// release gives WireGuard what hand has left, and an initiation that was held when
+// ours has stayed without an answer; when it was answered, theirs is forgotten.
 func (m *Mesh) release(now time.Time, r *remote) {
+	if r.queued != nil {
+		m.hand(now, r, r.queued)
+	}
 	if r.held == nil {
 		return
 	}
@@ -210,7 +228,7 @@ func (m *Mesh) release(now time.Time, r *remote) {
 		return
 	}
 	if r.hello.initiates() {
-		m.toWireGuard(m.bind.inject, r.held.pkt, r.held.from)
+		m.hand(now, r, r.held)
 	}
 	r.held = nil
 }

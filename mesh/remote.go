@@ -31,6 +31,7 @@ type remote struct {
 
 	hello     hello     // the handshake under way
 	held      *injected // the peer's initiation that crossed ours
+	queued    *injected // the peer's initiation that came too soon after another for WireGuard
 	handed    time.Time // when WireGuard last got an initiation of the peer
 	seq       sequence
 	greeted   stamp // of the peer's latest initiation
