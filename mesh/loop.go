@@ -32,15 +32,13 @@ func (m *Mesh) run(ctx context.Context) error {
 		case <-m.dev.Wait():
 			return errors.New("the TUN device has failed or was taken away")
 		case f := <-m.events:
-			select { // f may count on what was wanted before it
-			case <-m.wanted.wake:
-				m.catchUp(time.Now())
-			default:
-			}
-			f(time.Now())
+			m.handle(f)
 		case <-m.wanted.wake:
 			m.catchUp(time.Now())
 		case <-timer.C:
+			for range len(m.events) { // an answer that has come is not overdue, however late the loop is
+				m.handle(<-m.events)
+			}
 			m.tick(time.Now())
 		}
 		wait := farAway
@@ -49,6 +47,16 @@ func (m *Mesh) run(ctx context.Context) error {
 		}
 		timer.Reset(wait)
 	}
+}
+
+// handle runs what was handed to the loop.
+func (m *Mesh) handle(f func(now time.Time)) {
+	select { // f may count on what was wanted before it
+	case <-m.wanted.wake:
+		m.catchUp(time.Now())
+	default:
+	}
+	f(time.Now())
 }
 
 // post hands f to the loop without waiting; with the loop's queue full it is
