@@ -213,14 +213,24 @@ func (m *Mesh) checkRecords(now time.Time) {
 	})
 	for id, r := range m.loop.remotes {
 		rec, ok := m.cfg.Directory.ByID(id)
-		if !ok || !m.trusted(now, rec) || !rec.Node.SignKey.Equal(r.node.SignKey) || !slices.Equal(rec.Node.Addrs(), r.node.Addrs()) {
+		switch {
+		case !ok || !m.trusted(now, rec):
 			m.log.Info("peer cut off", "node", r.node.Name, "revoked", rec.Revoked)
 			m.forget(r)
-			continue
+		case joinedAnew(r.node, rec.Node):
+			m.log.Info("peer has joined anew", "node", rec.Node.Name, "site", rec.Node.Site, "addr", rec.Node.Addr4)
+			m.forget(r) // and configured as what it is now at first use
+		default:
+			r.node = rec.Node // renewed, perhaps
+			m.resolveAdvertised(now, r, rec)
 		}
-		r.node = rec.Node // renewed, perhaps
-		m.resolveAdvertised(now, r, rec)
 	}
+}
+
+// joinedAnew reports whether a node has become what its remote was not made for: its
+// probes go by its keys, its packets by its addresses, and their pacing by its site.
+func joinedAnew(was, is peer.Node) bool {
+	return !is.SignKey.Equal(was.SignKey) || !slices.Equal(is.Addrs(), was.Addrs()) || is.Site != was.Site
 }
 
 // trusted reports whether a peer's certificate still counts: what comes from the

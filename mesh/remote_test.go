@@ -45,6 +45,22 @@ func TestOtherAddresses(t *testing.T) {
 	}
 }
 
+// TestOtherSite: what goes to a node that has moved to another site, and has joined anew
+// there, is paced as what goes to that site.
+func TestOtherSite(t *testing.T) {
+	m := idleMesh(t)
+	m.bind.pacer = &stubPacer{}
+	a, _ := newIdentity(t, "a", 2)
+	for _, site := range []string{"near", "far", "near"} {
+		a.Site = site
+		m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+		m.checkRecords(time.Now())
+		if paced := m.configure(time.Now(), a.ID).ep.flow != nil; paced != (site == "far") {
+			t.Errorf("what goes to a node now at site %s is paced: %v", site, paced)
+		}
+	}
+}
+
 // TestSourceOfEvicted: an address that lost its place to others and comes back is
 // counted again, so that congestion is not taken for its death.
 func TestSourceOfEvicted(t *testing.T) {
