@@ -224,6 +224,9 @@ func (s *set) expire(now time.Time, c *candidate) {
 			c.doubtful = true
 			continue
 		}
+		if p.waiter != nil {
+			continue // users ask when they like, many at once: such silence may be a moment's
+		}
 		if c.misses++; c.misses == doubtMisses {
 			c.doubtful = true
 			if c == s.current {

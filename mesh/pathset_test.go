@@ -136,6 +136,24 @@ func TestDeadPathIsLeft(t *testing.T) {
 	w.wantCurrent(near)
 }
 
+// TestUsersPings: that many users ping at once does not have a path given up that is silent
+// for no longer than a loss or two explain; their answers tell of it as any others.
+func TestUsersPings(t *testing.T) {
+	w := newWorld(t)
+	c := w.add(near, peer.KindUDP)
+	w.alive[near] = 5 * time.Millisecond
+	w.run(20*time.Second, nil)
+	delete(w.alive, near)
+	began := w.now
+	for range 2 * maxMissesRx {
+		c.pings = append(c.pings, ping{txid: w.set.txid(), sent: w.now, waiter: make(chan time.Duration, 1)})
+	}
+	w.run(10*time.Second, func() bool { return c.state != up })
+	if took := w.now.Sub(began); took < 4*pongTimeout || took > 3*time.Second {
+		t.Errorf("the path was given up after %v", took)
+	}
+}
+
 // TestDeadPathIsLeftAgain: an answer that came late, as all do when an outage ends, does
 // not make the next one last longer; and when this host's network has changed, less is
 // enough.
