@@ -51,7 +51,6 @@ func (m *Mesh) search(now time.Time, r *remote) {
 	r.searches++
 	if !m.leads(r) {
 		m.call(r, r.moved)
-		r.moved = false
 		return
 	}
 	f := &flow{m: m, seal: &r.signalKey, kind: signalOffer, in: make(chan []byte, flowQueued)}
@@ -97,6 +96,9 @@ func (m *Mesh) answer(now time.Time, r *remote, id flowID, offer []byte) {
 	m.explore(r, f, func(ctx context.Context) (peer.Path, error) {
 		return m.cfg.Finder.Answer(ctx, from, offer, f)
 	})
+	if r.search == f {
+		r.moved = false // until then a call that said so may have been lost, as with the session to a hub
+	}
 }
 
 // explore runs one search beside the loop and brings home what it finds.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
@@ -152,6 +153,61 @@ func TestSearchAnew(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMovedUntilAnswered: a node whose network has changed says so in every call, since one
+// may go down with a session that the change has ended, until the leader has begun anew.
+func TestMovedUntilAnswered(t *testing.T) {
+	m := idleMesh(t)
+	m.cfg.Finder = stubbornFinder{}
+	posts := make(chan []byte, 10)
+	m.cfg.Post = func(_ context.Context, _ peer.ID, b []byte) error { posts <- b; return nil }
+	a, ka := newIdentity(t, "a", 2)
+	for m.leads(&remote{node: a}) {
+		a, ka = newIdentity(t, "a", 2)
+	}
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	_, key, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	r := m.configure(now, a.ID)
+	calls := func(want string) {
+		t.Helper()
+		now = now.Add(searchMax)
+		m.search(now, r)
+		select {
+		case b := <-posts:
+			if _, _, msg, err := openSignal(&key, m.cfg.Self.ID, b); err != nil || string(msg) != want {
+				t.Errorf("the call says %q, %v; want %q", msg, err, want)
+			}
+		case <-time.After(arrival):
+			t.Fatal("the leader is not called")
+		}
+	}
+	begins := func(id byte) {
+		t.Helper()
+		if m.answer(now, r, flowID{id}, nil); r.search == nil {
+			t.Fatal("an offer is not answered")
+		}
+	}
+	ends := func() {
+		t.Helper()
+		r.search.cancel()
+		eventually.Holds(t, "the search ends", func() bool { m.drain(); return r.search == nil })
+	}
+	r.nextSearch = now.Add(time.Second)
+	<-posts // the first call, made when the peer was configured
+	begins(1)
+	m.searchAnew(now, r)
+	r.nextSearch = now.Add(time.Second)
+	ends()
+	calls(callMoved)
+	calls(callMoved)
+	begins(2)
+	ends()
+	calls("")
 }
 
 func (f *flows) count() int {
