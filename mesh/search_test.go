@@ -155,6 +155,36 @@ func TestSearchAnew(t *testing.T) {
 	}
 }
 
+// TestCalledWhileIdle: the leader searches when it is called, though it has not talked to
+// the peer for long.
+func TestCalledWhileIdle(t *testing.T) {
+	m := idleMesh(t)
+	m.cfg.Finder = stubbornFinder{}
+	a, ka := newIdentity(t, "a", 2)
+	for !m.leads(&remote{node: a}) {
+		a, ka = newIdentity(t, "a", 2)
+	}
+	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
+	_, key, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, err := sealSignal(&key, a.ID, signalCall, flowID{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	r := m.configure(now, a.ID)
+	r.nextSearch = now.Add(farAway)
+	r.search.cancel()
+	eventually.Holds(t, "the first search ends", func() bool { m.drain(); return r.search == nil })
+	r.lastUsed = now.Add(-2 * busyFor)
+	m.sample(now, r)
+	if m.signalled(now, a.ID, call); r.search == nil {
+		t.Error("a call is put off")
+	}
+}
+
 // TestMovedUntilAnswered: a node whose network has changed says so in every call, since one
 // may go down with a session that the change has ended, until the leader has begun anew.
 func TestMovedUntilAnswered(t *testing.T) {
@@ -175,7 +205,7 @@ func TestMovedUntilAnswered(t *testing.T) {
 	r := m.configure(now, a.ID)
 	calls := func(want string) {
 		t.Helper()
-		now = now.Add(searchMax)
+		r.nextSearch = now
 		m.search(now, r)
 		select {
 		case b := <-posts:
@@ -194,6 +224,7 @@ func TestMovedUntilAnswered(t *testing.T) {
 	}
 	ends := func() {
 		t.Helper()
+		r.nextSearch = now.Add(farAway)
 		r.search.cancel()
 		eventually.Holds(t, "the search ends", func() bool { m.drain(); return r.search == nil })
 	}
@@ -201,7 +232,6 @@ func TestMovedUntilAnswered(t *testing.T) {
 	<-posts // the first call, made when the peer was configured
 	begins(1)
 	m.searchAnew(now, r)
-	r.nextSearch = now.Add(time.Second)
 	ends()
 	calls(callMoved)
 	calls(callMoved)

@@ -168,6 +168,7 @@ func (m *Mesh) signalled(now time.Time, from peer.ID, b []byte) {
 		return
 	}
 	r.lastUsed = now
+	r.paths.use(now, true)
 	switch kind {
 	case signalCall:
 		m.called(now, r, string(msg) == callMoved)
