@@ -118,6 +118,31 @@ func TestSlowSendBesideOthers(t *testing.T) {
 	}
 }
 
+// TestLongLateness: of a time in which nothing was sent at all only a little is caught up,
+// since those who share the link go on at their rates.
+func TestLongLateness(t *testing.T) {
+	const r = 25e6
+	w := newWorld(t)
+	f := w.flow(w.link(r))
+	saturate(w, f, fixed(1452), 50*ms)
+	stalled := false
+	w.late = func() int64 {
+		if stalled {
+			return 0
+		}
+		stalled = true
+		return 100 * ms
+	}
+	saturate(w, f, fixed(1452), 101*ms)
+	begin := w.now
+	saturate(w, f, fixed(1452), 1000*ms)
+	const whole = int(r) / 8
+	got := w.bytes(begin, w.now+1, nil)
+	if most := whole + whole*6/1000 + 2*f.link.down.burst; got > most || got < whole {
+		t.Errorf("%d bytes in the second after it, want %d to %d", got, whole, most)
+	}
+}
+
 // checkMilliseconds verifies that of 1000 windows of 1 ms 999 do not exceed the rate by
 // more than a burst, of which 1 % is left to rounding.
 func checkMilliseconds(t *testing.T, log []departure, r Rate, burst int) {
