@@ -10,15 +10,12 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
-// TestOffersAreBounded: a peer that makes one offer after the other gets one
-// answer at a time, and a few in a second, so that there is room for everybody
-// else's; when it is cut off, what is under way ends.
-func TestOffersAreBounded(t *testing.T) {
-	m := idleMesh(t)
-	m.cfg.Finder = stubbornFinder{}
-	m.cfg.Post = func(context.Context, peer.ID, []byte) error { return nil }
+// acquaint makes a peer known to a mesh, in a pair that this leads or does not, and returns
+// it with the key of the pair's signals.
+func acquaint(t *testing.T, m *Mesh, leads bool) (peer.Node, pairKey) {
+	t.Helper()
 	a, ka := newIdentity(t, "a", 2)
-	for m.leads(&remote{node: a}) {
+	for m.leads(&remote{node: a}) != leads {
 		a, ka = newIdentity(t, "a", 2)
 	}
 	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
@@ -26,6 +23,17 @@ func TestOffersAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a, key
+}
+
+// TestOffersAreBounded: a peer that makes one offer after the other gets one
+// answer at a time, and a few in a second, so that there is room for everybody
+// else's; when it is cut off, what is under way ends.
+func TestOffersAreBounded(t *testing.T) {
+	m := idleMesh(t)
+	m.cfg.Finder = stubbornFinder{}
+	m.cfg.Post = func(context.Context, peer.ID, []byte) error { return nil }
+	a, key := acquaint(t, m, false)
 	now := time.Now()
 	offer := func(i int) {
 		b, err := sealSignal(&key, a.ID, signalOffer, flowID{byte(i), byte(i >> 8)}, []byte("offer"))
@@ -82,15 +90,7 @@ func TestSearchAnew(t *testing.T) {
 		m.cfg.Finder = stubbornFinder{}
 		posts := make(chan []byte, 100)
 		m.cfg.Post = func(_ context.Context, _ peer.ID, b []byte) error { posts <- b; return nil }
-		a, ka := newIdentity(t, "a", 2)
-		for m.leads(&remote{node: a}) != leads {
-			a, ka = newIdentity(t, "a", 2)
-		}
-		m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
-		_, key, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a, key := acquaint(t, m, leads)
 		now := time.Now()
 		r := m.configure(now, a.ID)
 		r.paths.busy = true
@@ -160,15 +160,7 @@ func TestSearchAnew(t *testing.T) {
 func TestCalledWhileIdle(t *testing.T) {
 	m := idleMesh(t)
 	m.cfg.Finder = stubbornFinder{}
-	a, ka := newIdentity(t, "a", 2)
-	for !m.leads(&remote{node: a}) {
-		a, ka = newIdentity(t, "a", 2)
-	}
-	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
-	_, key, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, key := acquaint(t, m, true)
 	call, err := sealSignal(&key, a.ID, signalCall, flowID{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -192,15 +184,7 @@ func TestMovedUntilAnswered(t *testing.T) {
 	m.cfg.Finder = stubbornFinder{}
 	posts := make(chan []byte, 10)
 	m.cfg.Post = func(_ context.Context, _ peer.ID, b []byte) error { posts <- b; return nil }
-	a, ka := newIdentity(t, "a", 2)
-	for m.leads(&remote{node: a}) {
-		a, ka = newIdentity(t, "a", 2)
-	}
-	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
-	_, key, err := pairKeys(ka, testNet.Root, a, m.cfg.Self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, key := acquaint(t, m, false)
 	now := time.Now()
 	r := m.configure(now, a.ID)
 	calls := func(want string) {
