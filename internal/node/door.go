@@ -8,15 +8,14 @@ import (
 	"net"
 	"net/http"
 	"os"
-	osexec "os/exec"
 	"os/user"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/meshmpi/meshmpi/mpishim/exec"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 )
@@ -158,9 +157,8 @@ const (
 	nameUsers = 16
 )
 
-// nameOf returns a caller's user name. Package user knows no more than /etc/passwd
-// where meshd was built without cgo; the accounts of a cluster are elsewhere (LDAP,
-// SSSD), and getent knows them.
+// nameOf returns a caller's user name. Where package user does not know it, as that of
+// an account in LDAP if meshd was built without cgo, the host's name service is asked.
 func (d *door) nameOf(ctx context.Context, who caller) (string, error) {
 	id := strconv.FormatUint(uint64(who.uid), 10)
 	if u, err := user.LookupId(id); err == nil && u.Username != "" {
@@ -174,9 +172,8 @@ func (d *door) nameOf(ctx context.Context, who caller) (string, error) {
 			defer func() { <-d.naming }()
 		case <-ctx.Done():
 		}
-		out, _ := osexec.CommandContext(ctx, "getent", "passwd", "--", id).Output()        // what fails tells nobody
-		if f := strings.Split(string(out), ":"); len(f) == 7 && f[0] != "" && f[2] == id { // passwd(5)
-			return f[0], nil
+		if name := exec.UserName(ctx, who.uid); name != "" {
+			return name, nil
 		}
 		return "", fmt.Errorf("user id %s has no name on this host, so nobody can vouch for it; see getent passwd %s", id, id)
 	})

@@ -25,10 +25,8 @@ type account struct {
 func lookupAccount(ctx context.Context, name string) (account, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var line string
-	if out, err := osexec.CommandContext(ctx, "getent", "passwd", "--", name).Output(); err == nil {
-		line = strings.TrimSpace(string(out))
-	} else {
+	line, err := getent(ctx, name)
+	if err != nil {
 		line = passwdLine("/etc/passwd", name)
 	}
 	acc, err := parseAccount(line, name)
@@ -47,6 +45,24 @@ func lookupAccount(ctx context.Context, name string) (account, error) {
 		}
 	}
 	return acc, nil
+}
+
+// UserName returns the name that the host's name service has for a user's number, "" if
+// it has none. Package os/user knows no more than /etc/passwd where this was built without
+// cgo.
+func UserName(ctx context.Context, uid uint32) string {
+	id := strconv.FormatUint(uint64(uid), 10)
+	line, _ := getent(ctx, id)                                    // what fails tells of nobody
+	if f := strings.Split(line, ":"); len(f) == 7 && f[2] == id { // a name may be a number
+		return f[0]
+	}
+	return ""
+}
+
+// getent returns the line of passwd(5) of a user by name or number.
+func getent(ctx context.Context, user string) (string, error) {
+	out, err := osexec.CommandContext(ctx, "getent", "passwd", "--", user).Output()
+	return strings.TrimSpace(string(out)), err
 }
 
 func passwdLine(path, name string) string {
