@@ -256,16 +256,15 @@ func (n *netspace) route(dst netip.Prefix, via netip.Addr) error {
 // Linux would have every frame pass the rules for packets too, the router's address
 // translation included.
 func (n *netspace) bridge(name string, mtu int) error {
-	for _, family := range [...]string{"arp", "ip", "ip6"} {
-		err := n.sysctl(map[string]string{"bridge.bridge-nf-call-" + family + "tables": "0"})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	const rules = "bridge.bridge-nf-call-"
+	err := n.sysctl(map[string]string{rules + "arptables": "0", rules + "iptables": "0", rules + "ip6tables": "0"})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	snoop := false
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, mtu
-	err := n.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop})
+	err = n.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop})
 	if err != nil {
 		return fmt.Errorf("lab: switch %s of %s: %w", name, n.name, err)
 	}
