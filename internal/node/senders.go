@@ -34,8 +34,8 @@ const (
 	hungryBusy  = 40 * time.Millisecond // the same, after nobody had anything to lend
 	hungryLate  = 80 * time.Millisecond // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
-	worthAsking = 24 << 10              // a backlog of which so much is beyond the share if others lend all of theirs,
-	worthTime   = 4 * time.Millisecond  // and for which the share takes so long: several round trips of notices
+	worthAsking = 24 << 10              // a backlog, bytes, that is hungry at once: where three others lend, 18 KiB go beyond the share,
+	worthTime   = 4 * time.Millisecond  // if the share takes so long for it: several round trips of notices
 	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
 	idleAfter   = 10 * time.Millisecond // without a packet
