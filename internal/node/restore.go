@@ -33,13 +33,13 @@ func Restore(stateDir string) (changed []string, err error) {
 	} else if n > 0 {
 		changed = append(changed, plural(n, "running session")+" ended")
 	}
-	for _, undo := range []func(string, *slog.Logger) ([]string, error){resolver.Restore, tun.Restore} {
-		c, err := undo(stateDir, log)
-		changed = append(changed, c...)
-		if err != nil {
-			errs = append(errs, err)
-		}
+	files, err := resolver.Restore(stateDir, log)
+	for _, f := range files {
+		changed = append(changed, f+" restored")
 	}
+	links, unlinked := tun.Restore(stateDir, log)
+	changed = append(changed, links...)
+	errs = append(errs, err, unlinked)
 	if err := os.Remove(dir.SocketPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
