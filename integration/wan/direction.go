@@ -78,9 +78,12 @@ func (d *direction) step(start time.Time) (moved, more bool) {
 // next is when there is something to do if nothing comes before.
 func (d *direction) next() time.Duration { return min(d.look, d.due) }
 
+// asks reports whether frames are read only after the kernel has told of them.
+func (d *direction) asks() bool { return d.laze > 0 && d.look == never }
+
 // awaited is the descriptor by which the kernel tells of frames, or -1 where they may lie.
 func (d *direction) awaited() int32 {
-	if d.look == never || d.laze == 0 {
+	if d.asks() || d.laze == 0 {
 		return int32(d.in.fd)
 	}
 	return -1

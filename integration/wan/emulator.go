@@ -151,14 +151,15 @@ func nap(d time.Duration) {
 }
 
 // doze sleeps, in the same way, until a direction has something to do or Run is to end,
-// at most for d.
+// at most for d. Where one has already it asks the kernel nevertheless whether frames have
+// come that are read only when it says so: a line that is never idle would not be read.
 func (e *Emulator) doze(start time.Time, d time.Duration) error {
 	fds := [...]unix.PollFd{{Fd: e.up.awaited()}, {Fd: e.down.awaited()}, {Fd: int32(e.wake)}}
 	for i := range fds {
 		fds[i].Events = unix.POLLIN
 	}
-	wait := min(e.up.next(), e.down.next()) - time.Since(start)
-	if wait <= 0 {
+	wait := max(min(e.up.next(), e.down.next())-time.Since(start), 0)
+	if wait == 0 && !e.up.asks() && !e.down.asks() {
 		return nil
 	}
 	ts := unix.NsecToTimespec(int64(min(wait, d)))

@@ -179,6 +179,37 @@ func TestDelayOfStream(t *testing.T) {
 	}
 }
 
+// TestBusyLine: what comes one way leaves in time though the other never rests.
+func TestBusyLine(t *testing.T) {
+	const delay, rate, size, n = 10 * time.Millisecond, 10_000_000, 100, 15
+	l := lab.Start(t, twoPublicSites(wan.Symmetric(wan.Pipe{Delay: delay, Rate: rate, Queue: 1 << 20})))
+	p := newProbes(t, l)
+	back := probes{src: p.dst, dst: p.src, to: netip.AddrPortFrom(l.Host("h1").Addr4, 9), start: p.start}
+	for range 3000 { // for which the line takes 0.27 s
+		p.send(t, size)
+	}
+	var late []time.Duration
+	go func() {
+		for range n {
+			if err := back.write(size); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(delay)
+		}
+	}()
+	for _, a := range back.receive(t, n, time.Second) {
+		late = append(late, a.came-a.sent-delay)
+	}
+	if len(late) != n {
+		t.Fatalf("%d of %d datagrams came", len(late), n)
+	}
+	slices.Sort(late)
+	t.Logf("median %v late, at most %v", late[n/2], late[n-1])
+	if median := late[n/2]; median > delay {
+		t.Errorf("half of what came was %v late or more", median)
+	}
+}
+
 func TestRateAndQueue(t *testing.T) {
 	const rate, size, queue = 20_000_000, 1000, 50_000
 	l := lab.Start(t, twoPublicSites(wan.Link{Up: wan.Pipe{Rate: rate, Queue: queue}}))
