@@ -23,6 +23,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/integration/deploy"
 	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/integration/wan"
 )
 
 // Benchmark is one table to be made.
@@ -64,6 +65,8 @@ type Env struct {
 	Sealed bool      // sites of more than one host do not use their LANs natively
 	With   Choices   // what to measure, where a benchmark lets one choose
 	Say    io.Writer // progress, one line each
+
+	carried wan.Counters // by the lines of the labs that have ended
 }
 
 // Table is what one benchmark has measured.
@@ -111,10 +114,12 @@ func (b Benchmark) Run(ctx context.Context, env *Env) (Table, error) {
 		return Table{}, fmt.Errorf("bench: %w", err)
 	}
 	began := time.Now()
+	env.carried = wan.Counters{}
 	t, err := b.run(ctx, env)
 	if err != nil {
 		return Table{}, fmt.Errorf("bench: %s: %w", b.Name, err)
 	}
+	t.punctual(env.carried)
 	t.Name, t.Busy, t.Took = b.Name, busy, time.Since(began)
 	return t, nil
 }
@@ -138,19 +143,43 @@ func (e *Env) up(ctx context.Context, name string, cfg lab.Config) (*deploy.Netw
 // upWith is up with options; the binaries are e's, and root may start programs.
 func (e *Env) upWith(ctx context.Context, name string, cfg lab.Config, opt deploy.Options) (*deploy.Network, error) {
 	opt.Bin, opt.InitArgs = e.Bin, append(opt.InitArgs, "--allow-root-exec")
-	cfg.Dir = filepath.Join(e.Work, name)
-	cfg.Log = slog.New(slog.DiscardHandler)
-	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	l, err := lab.New(ctx, cfg)
+	l, err := e.lab(ctx, name, cfg)
 	if err != nil {
 		return nil, err
 	}
 	n, err := deploy.Up(ctx, l, opt)
 	if err != nil {
 		_ = l.Close() // the first error tells more
-		return nil, fmt.Errorf("%w; the daemons' logs are in %s/*/", err, cfg.Dir)
+		return nil, fmt.Errorf("%w; the daemons' logs are in %s/*/", err, l.Dir())
 	}
 	return n, nil
+}
+
+// lab builds a lab under the working directory.
+func (e *Env) lab(ctx context.Context, name string, cfg lab.Config) (*lab.Lab, error) {
+	cfg.Dir, cfg.Log = filepath.Join(e.Work, name), slog.New(slog.DiscardHandler)
+	cfg.Carried = func(c wan.Counters) { e.carried = e.carried.Plus(c) }
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	return lab.New(ctx, cfg)
+}
+
+// mostLate is what part of the frames may be late while the lab's lines still count as
+// those that were asked for.
+const mostLate = 0.01
+
+// punctual says of a table how late its lines were: what a line limits is no worse than
+// the line. A fault of the lab's once made everything slower by a fifth, for a day.
+func (t *Table) punctual(c wan.Counters) {
+	if c.Frames == 0 {
+		return
+	}
+	late := float64(c.Late) / float64(c.Frames)
+	text := fmt.Sprintf("of the frames that the lab's lines carried %.2f %% left %v late or later", 100*late, wan.LateBy)
+	if late <= mostLate {
+		t.Method += " O" + text[1:] + "."
+		return
+	}
+	t.Verdicts = append(t.Verdicts, Verdict{Text: fmt.Sprintf("%s, so that what they limit is worse than it would be; %.0f %% are bearable", text, 100*mostLate)})
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/integration/wan"
 )
 
 func TestMain(m *testing.M) {
@@ -230,6 +231,26 @@ func TestUnknownChoice(t *testing.T) {
 		_, err := b.Run(t.Context(), &Env{With: Choices{"delay": "2ms"}})
 		if err == nil || !strings.Contains(err.Error(), b.Name+": --with delay: ") {
 			t.Errorf("%s with a choice that it does not have: %v", b.Name, err)
+		}
+	}
+}
+
+// TestPunctual: a table says how late the lab's lines were, and that it does not hold where
+// that is too late.
+func TestPunctual(t *testing.T) {
+	for _, tt := range []struct {
+		frames, late uint64
+		method       string
+		bad          int
+	}{
+		{0, 0, "M.", 0},
+		{10_000, 100, "M. Of the frames that the lab's lines carried 1.00 % left 2ms late or later.", 0},
+		{10_000, 101, "M.", 1},
+	} {
+		table := Table{Method: "M."}
+		table.punctual(wan.Counters{Frames: tt.frames, Late: tt.late})
+		if table.Method != tt.method || len(table.Verdicts) != tt.bad {
+			t.Errorf("%d of %d late: method %q, %d verdicts; want %q, %d", tt.late, tt.frames, table.Method, len(table.Verdicts), tt.method, tt.bad)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -60,10 +58,8 @@ func newBareLAN(ctx context.Context, env *Env, name string) (*bareLAN, error) {
 			}
 		}
 	}
-	cfg := lab.OneLAN()
-	cfg.Dir, cfg.Log = filepath.Join(env.Work, name), slog.New(slog.DiscardHandler)
 	var err error
-	if m.lab, err = lab.New(ctx, cfg); err != nil {
+	if m.lab, err = env.lab(ctx, name, lab.OneLAN()); err != nil {
 		return nil, err
 	}
 	m.a, m.b = m.lab.Host("a1"), m.lab.Host("a2")

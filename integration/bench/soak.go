@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,9 +27,7 @@ func soak(ctx context.Context, env *Env) (Table, error) {
 	if err != nil {
 		return Table{}, err
 	}
-	cfg := lab.OneLAN()
-	cfg.Dir, cfg.Log = filepath.Join(env.Work, "soak"), slog.New(slog.DiscardHandler)
-	l, err := lab.New(ctx, cfg)
+	l, err := env.lab(ctx, "soak", lab.OneLAN())
 	if err != nil {
 		return Table{}, err
 	}

@@ -3,9 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -52,9 +50,7 @@ func newTwoLines(ctx context.Context, env *Env, name string) (*twoLines, error) 
 			return nil, err
 		}
 	}
-	cfg := lab.OneLAN()
-	cfg.Dir, cfg.Log = filepath.Join(env.Work, name), slog.New(slog.DiscardHandler)
-	if m.lab, err = lab.New(ctx, cfg); err != nil {
+	if m.lab, err = env.lab(ctx, name, lab.OneLAN()); err != nil {
 		return nil, err
 	}
 	m.a, m.b = m.lab.Host("a1"), m.lab.Host("a2")

@@ -157,6 +157,11 @@ func (l *Lab) Close() error {
 		s.close()
 	}
 	if l.wan != nil {
+		if l.cfg.Carried != nil {
+			total, lost := l.wan.total()
+			err = errors.Join(err, lost)
+			l.cfg.Carried(total)
+		}
 		err = errors.Join(err, l.wan.close())
 	}
 	l.core.close()

@@ -14,6 +14,10 @@ type Config struct {
 	Dir        string       // for logs and the hosts' /var/lib/meshd; "": a temporary one that Close removes
 	PrivateTmp bool         // hosts have a /tmp of their own; by default they share the machine's, so that programs there are visible
 	Log        *slog.Logger // nil: no log
+
+	// Carried, which may be nil, is told by Close what the links that are not plain then
+	// have carried, both ways and all together.
+	Carried func(wan.Counters)
 }
 
 // TwoSites is a public host "hub" and the sites "alpha" (a1, a2) and "beta"

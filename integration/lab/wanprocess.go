@@ -20,7 +20,7 @@ import (
 // wanRequest is what the process of emulators is asked, a line of JSON each,
 // answered by a line with a wanReply.
 type wanRequest struct {
-	Op        string // "set", "plain", "stats", "record" or "records"
+	Op        string // "set", "plain", "stats", "total", "record" or "records"
 	Site      string
 	Near, Far string
 	MTU       int
@@ -31,6 +31,7 @@ type wanRequest struct {
 type wanReply struct {
 	Err     string
 	Stats   wan.Stats
+	Total   wan.Counters
 	Records wan.Records
 }
 
@@ -60,6 +61,12 @@ func (w *wanProcess) plain(site string) error {
 func (w *wanProcess) stats(site string) (wan.Stats, error) {
 	r, err := w.call(wanRequest{Op: "stats", Site: site}, false)
 	return r.Stats, err
+}
+
+// total returns the sums of the counters of all links.
+func (w *wanProcess) total() (wan.Counters, error) {
+	r, err := w.call(wanRequest{Op: "total"}, false)
+	return r.Total, err
 }
 
 func (w *wanProcess) record(site string, d time.Duration) error {
@@ -171,6 +178,11 @@ func (all wanEmulators) serve(r wanRequest) (reply wanReply, err error) {
 	case "stats":
 		if running {
 			reply.Stats = e.Stats()
+		}
+	case "total":
+		for _, e := range all {
+			s := e.Stats()
+			reply.Total = reply.Total.Plus(s.Up).Plus(s.Down)
 		}
 	case "record":
 		if !running {

@@ -28,12 +28,12 @@ type direction struct {
 
 // counters mirrors Counters for one writer and any number of readers.
 type counters struct {
-	frames, bytes, queueFull, lost, swallowed, overrun, refused atomic.Uint64
+	frames, bytes, late, queueFull, lost, swallowed, overrun, refused atomic.Uint64
 }
 
 func (c *counters) read() Counters {
 	return Counters{
-		Frames: c.frames.Load(), Bytes: c.bytes.Load(), QueueFull: c.queueFull.Load(), Lost: c.lost.Load(),
+		Frames: c.frames.Load(), Bytes: c.bytes.Load(), Late: c.late.Load(), QueueFull: c.queueFull.Load(), Lost: c.lost.Load(),
 		Swallowed: c.swallowed.Load(), Overrun: c.overrun.Load(), Refused: c.refused.Load(),
 	}
 }
@@ -164,6 +164,9 @@ func (d *direction) deliver(now time.Duration) (next time.Duration) {
 			if i < sent {
 				d.counters.frames.Add(1)
 				d.counters.bytes.Add(uint64(len(f)))
+				if now-d.queue.ring[d.queue.head].due >= LateBy {
+					d.counters.late.Add(1)
+				}
 			} else if i == sent { // the one that failed; the rest is tried again
 				d.counters.refused.Add(1)
 			} else {

@@ -208,6 +208,9 @@ func TestBusyLine(t *testing.T) {
 	if median := late[n/2]; median > delay {
 		t.Errorf("half of what came was %v late or more", median)
 	}
+	if stats, err := l.WANStats("near"); err != nil || stats.Down.Late > n/2 {
+		t.Errorf("counters %+v, %v; of %d datagrams fewer should be late", stats.Down, err, n)
+	}
 }
 
 func TestRateAndQueue(t *testing.T) {

@@ -85,15 +85,28 @@ func (p Pipe) queueLimit() int64 {
 	return max(32<<10, p.Rate/8/20)
 }
 
+// LateBy is from when a frame that leaves after its time counts as late. The link was
+// then not the one that was asked for, and what it limits is slower than it ought to be.
+const LateBy = 2 * time.Millisecond
+
 // Counters says what became of the frames of one direction.
 type Counters struct {
 	Frames    uint64 // delivered
 	Bytes     uint64 // delivered
+	Late      uint64 // delivered, but late by LateBy or more
 	QueueFull uint64 // dropped: the queue in front of Rate was full
 	Lost      uint64 // dropped: random loss
 	Swallowed uint64 // dropped: longer than BlackHole
 	Overrun   uint64 // dropped by the emulator itself: too many or too large for its memory, or it was too slow
 	Refused   uint64 // dropped: the outgoing interface did not take them
+}
+
+// Plus returns the sums.
+func (c Counters) Plus(o Counters) Counters {
+	return Counters{
+		Frames: c.Frames + o.Frames, Bytes: c.Bytes + o.Bytes, Late: c.Late + o.Late, QueueFull: c.QueueFull + o.QueueFull, Lost: c.Lost + o.Lost,
+		Swallowed: c.Swallowed + o.Swallowed, Overrun: c.Overrun + o.Overrun, Refused: c.Refused + o.Refused,
+	}
 }
 
 // Stats holds the counters of both directions.
