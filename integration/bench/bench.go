@@ -169,17 +169,17 @@ func (e *Env) lab(ctx context.Context, name string, cfg lab.Config) (*lab.Lab, e
 // those that were asked for.
 const mostLate = 0.01
 
-// punctual says of a table how late its lines were: what a line limits is no worse than
-// the line. A fault of the lab's once made everything slower by a fifth, for a day.
+// punctual says of a table whether its lines kept time: else what they limit looks slower
+// than it is.
 func (t *Table) punctual(c wan.Counters) {
 	if c.Frames == 0 {
 		return
 	}
 	late := float64(c.Late) / float64(c.Frames)
-	text := fmt.Sprintf("of the frames that the lab's lines carried %.2f %% left %v late or later", 100*late, wan.LateBy)
+	text := fmt.Sprintf("%.2f %% of the frames on the lab's lines left %v late or later", 100*late, wan.LateBy)
 	if late <= mostLate {
-		t.Method += " O" + text[1:] + "."
+		t.Method += " " + text + "."
 		return
 	}
-	t.Verdicts = append(t.Verdicts, Verdict{Text: fmt.Sprintf("%s, so that what they limit is worse than it would be; %.0f %% are bearable", text, 100*mostLate)})
+	t.Verdicts = append(t.Verdicts, Verdict{Text: fmt.Sprintf("%s, so that what these limit looks slower than it is; it must be at most %.0f %%", text, 100*mostLate)})
 }

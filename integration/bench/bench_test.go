@@ -244,7 +244,7 @@ func TestPunctual(t *testing.T) {
 		bad          int
 	}{
 		{0, 0, "M.", 0},
-		{10_000, 100, "M. Of the frames that the lab's lines carried 1.00 % left 2ms late or later.", 0},
+		{10_000, 100, "M. 1.00 % of the frames on the lab's lines left 2ms late or later.", 0},
 		{10_000, 101, "M.", 1},
 	} {
 		table := Table{Method: "M."}

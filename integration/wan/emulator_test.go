@@ -3,6 +3,7 @@ package wan_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math"
 	"net"
 	"net/netip"
@@ -188,17 +189,21 @@ func TestBusyLine(t *testing.T) {
 	for range 3000 { // for which the line takes 0.27 s
 		p.send(t, size)
 	}
-	var late []time.Duration
+	sent := make(chan error, 1)
 	go func() {
+		var err error
 		for range n {
-			if err := back.write(size); err != nil {
-				t.Error(err)
-			}
+			err = errors.Join(err, back.write(size))
 			time.Sleep(delay)
 		}
+		sent <- err
 	}()
+	var late []time.Duration
 	for _, a := range back.receive(t, n, time.Second) {
 		late = append(late, a.came-a.sent-delay)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
 	}
 	if len(late) != n {
 		t.Fatalf("%d of %d datagrams came", len(late), n)
