@@ -24,18 +24,26 @@ func revoked(what string, err error) error {
 func TestRevokeRefused(t *testing.T) {
 	for _, blocking := range []bool{true, false} {
 		mpitest.Run(t, 2, func(c *mpi.Comm) error {
-			if c.Rank() == 1 {
-				time.Sleep(50 * time.Millisecond) // until it is there
-				return c.Revoke()
+			d, err := c.Dup()
+			if err != nil {
+				return err
 			}
-			buf := make([]byte, 1<<20)
-			if blocking {
+			token, buf := make([]int, 1), make([]byte, 1<<20)
+			switch {
+			case blocking && c.Rank() == 1:
+				time.Sleep(50 * time.Millisecond) // until it is there; or it comes later, which is right as well
+				return c.Revoke()
+			case blocking:
 				return revoked("Bcast", mpi.Bcast(c, buf, 0))
+			case c.Rank() == 1:
+				_, err := mpi.Recv(d, token, 0, 1) // behind the message
+				return first(err, c.Revoke())
 			}
 			r, err := mpi.Ibcast(c, buf, 0)
-			if err == nil {
-				_, err = r.Wait()
+			if err := first(err, mpi.Send(d, token, 1, 1)); err != nil {
+				return err
 			}
+			_, err = r.Wait()
 			return revoked("Ibcast", err)
 		}, mpitest.FaultTolerant())
 	}
@@ -184,12 +192,13 @@ func TestRevokeFreed(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		token := make([]int, 1)
 		if c.Rank() == 1 {
-			time.Sleep(50 * time.Millisecond) // until the message is there
-			return first(d.Revoke(), d.Free())
+			_, err := mpi.Recv(c, token, 0, 1) // behind the message
+			return first(err, d.Revoke(), d.Free())
 		}
 		r, err := mpi.Ibcast(d, make([]byte, 1<<20), 0)
-		if err := first(err, d.Free()); err != nil {
+		if err := first(err, d.Free(), mpi.Send(c, token, 1, 1)); err != nil {
 			return err
 		}
 		_, err = r.Wait()

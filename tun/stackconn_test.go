@@ -228,7 +228,7 @@ func TestStackEnds(t *testing.T) {
 	for what, wait := range waits {
 		go func() { ends <- end{what, wait()} }()
 	}
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // until they wait; or they find it closed, which is right as well
 	s.Close()
 	for range waits {
 		if e := <-ends; !errors.Is(e.err, net.ErrClosed) {
