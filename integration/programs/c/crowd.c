@@ -1,11 +1,12 @@
-/* crowd BEGIN END LEAVE BYTES: an all-to-all that always has the next ones under way,
- * from one moment to another (seconds since 1970, fractions allowed). BYTES is what each
- * rank gives each other one. Before it begins as many have been done, so that buffers
- * and connections are there, and processes end at LEAVE only: what that costs a busy
- * machine is no part of how a network is shared. Ranks that wait for each other would
- * leave the network idle at the end of each operation; here it has something to do all
- * the time, so a record of it shows how it is shared. Rank 0 prints "began SECONDS" when
- * all ranks are there and it is time, and "crowd OPERATIONS" in the end. */
+/* crowd BEGIN END LEAVE BYTES: each rank of the first half sends messages of BYTES to each
+ * of the other half, as fast as they go, from one moment to another (seconds since 1970,
+ * fractions allowed). To each it has many under way, each of which the receiver has to
+ * take before another follows (MPI_Issend), and whoever is slow holds nobody else up: so
+ * there is something to send all the time, and a record of it shows how a network is
+ * shared, not how ranks wait for each other. Before it begins as many have been sent, so
+ * that buffers and connections are there, and processes end at LEAVE only: what that costs
+ * a busy machine is no part of it. Rank 0 prints "began SECONDS" when all ranks are there
+ * and it is time, and "crowd MESSAGES", its own, in the end. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DEPTH = 16 };
+enum { DEPTH = 32 }; /* messages under way to each receiver */
 
 static double now(void)
 {
@@ -32,19 +33,29 @@ static void until(double when)
 	}
 }
 
+static int half, bytes;
+
+/* post has message k to or from a peer under way; the first byte tells the last one. */
+static void post(int sends, int peer, char *buf, int last, MPI_Request *req)
+{
+	buf[0] = last;
+	if (sends)
+		MPI_Issend(buf, bytes, MPI_BYTE, half + peer, 0, MPI_COMM_WORLD, req);
+	else
+		MPI_Irecv(buf, bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, req);
+}
+
 int main(int argc, char **argv)
 {
-	int rank, size, i;
+	int rank, size, n, i;
 	long done = 0;
-	char *out[DEPTH], *in[DEPTH];
-	MPI_Request req[DEPTH];
 
 	if (argc != 5) {
 		fprintf(stderr, "usage: crowd BEGIN END LEAVE BYTES\n");
 		return 2;
 	}
 	double begin = atof(argv[1]), end = atof(argv[2]), leave = atof(argv[3]);
-	int bytes = atoi(argv[4]);
+	bytes = atoi(argv[4]);
 	if (bytes < 1) {
 		fprintf(stderr, "crowd: BYTES is %d; it must be at least 1\n", bytes);
 		return 2;
@@ -52,39 +63,54 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
-	for (i = 0; i < DEPTH; i++) {
-		out[i] = calloc(size, bytes);
-		in[i] = calloc(size, bytes);
-		if (!out[i] || !in[i])
-			MPI_Abort(MPI_COMM_WORLD, 3);
+	half = size / 2;
+	if (size < 2 || size % 2) {
+		fprintf(stderr, "crowd: %d ranks are no two halves\n", size);
+		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
-	for (i = 0; i < DEPTH; i++)
-		MPI_Alltoall(out[i], bytes, MPI_BYTE, in[i], bytes, MPI_BYTE, MPI_COMM_WORLD);
+	int sends = rank < half;
+	char *room = calloc((size_t)half * DEPTH, bytes);
+	MPI_Request *req = calloc(half * DEPTH, sizeof *req);
+	int *over = calloc(half, sizeof *over); /* peers to or from whom the last one has been seen */
+
+	if (!room || !req || !over)
+		MPI_Abort(MPI_COMM_WORLD, 3);
+	n = half * DEPTH;
+	for (i = 0; i < n; i++)
+		post(sends, i / DEPTH, room + (size_t)i * bytes, 0, &req[i]);
+	MPI_Waitall(n, req, MPI_STATUSES_IGNORE);
 	until(begin);
 	if (rank == 0) {
 		printf("began %.6f\n", now());
 		fflush(stdout);
 	}
-	for (i = 0; i < DEPTH; i++)
-		MPI_Ialltoall(out[i], bytes, MPI_BYTE, in[i], bytes, MPI_BYTE, MPI_COMM_WORLD, &req[i]);
-	/* Rank 0 says in the first byte of each block that this round is the last but those
-	 * under way, so that all ranks stop after the same one. */
-	for (int last = 0; !last; done++) {
-		i = done % DEPTH;
-		MPI_Wait(&req[i], MPI_STATUS_IGNORE);
-		last = in[i][0];
-		if (last) {
-			for (int k = 1; k < DEPTH; k++)
-				MPI_Wait(&req[(i + k) % DEPTH], MPI_STATUS_IGNORE);
-			break;
+	for (i = 0; i < n; i++)
+		post(sends, i / DEPTH, room + (size_t)i * bytes, 0, &req[i]);
+	for (int peers = half; peers > 0;) {
+		MPI_Waitany(n, req, &i, MPI_STATUS_IGNORE);
+		char *buf = room + (size_t)i * bytes;
+		int peer = i / DEPTH;
+
+		done++;
+		if (buf[0]) { /* the last of this peer has been sent, or has come */
+			over[peer] = 1;
+			peers--;
+			for (int k = peer * DEPTH; !sends && k < (peer + 1) * DEPTH; k++)
+				if (req[k] != MPI_REQUEST_NULL) {
+					MPI_Cancel(&req[k]);
+					MPI_Wait(&req[k], MPI_STATUS_IGNORE);
+				}
+		} else if (!over[peer]) {
+			int last = sends && now() >= end;
+
+			over[peer] = last;
+			post(sends, peer, buf, last, &req[i]);
 		}
-		if (rank == 0)
-			for (int r = 0; r < size; r++)
-				out[i][(size_t)r * bytes] = now() >= end;
-		MPI_Ialltoall(out[i], bytes, MPI_BYTE, in[i], bytes, MPI_BYTE, MPI_COMM_WORLD, &req[i]);
 	}
+	if (sends)
+		MPI_Waitall(n, req, MPI_STATUSES_IGNORE);
 	if (rank == 0)
-		printf("crowd %ld\n", done + DEPTH);
+		printf("crowd %ld\n", done);
 	fflush(stdout);
 	until(leave);
 	MPI_Finalize();
