@@ -16,15 +16,38 @@ const maxSegments = 64
 // that a message was sent to.
 var controlSize = unix.CmsgSpace(4) + unix.CmsgSpace(4) + unix.CmsgSpace(unix.SizeofInet6Pktinfo)
 
+// joinedBatch is how many messages one call reads where each may hold maxSegments
+// datagrams. Were it as few as surely fit the caller's buffers, two, datagrams that come
+// apart, as through interfaces that do not join them, would be read two by two.
+const joinedBatch = 32
+
 // Reader reads one family's socket. It belongs to one goroutine.
 type Reader struct {
 	s    *socket
 	call *call
 	msgs []message
+	room [][]byte // for messages that may hold several datagrams; nil where none does
+	rest []part   // of what they brought, what has still to be handed out, from next on
+	next int
+}
+
+// part is what is left of a message: datagrams of a length, the last of any.
+type part struct {
+	data    []byte
+	segment int
+	from    netip.AddrPort
 }
 
 func newReader(s *socket) *Reader {
-	r := &Reader{s: s, call: newCall(BatchSize), msgs: make([]message, BatchSize)}
+	r := &Reader{s: s}
+	n := BatchSize
+	if s.gro {
+		n = joinedBatch
+		for range n {
+			r.room = append(r.room, make([]byte, 64<<10))
+		}
+	}
+	r.call, r.msgs = newCall(n), make([]message, n)
 	for i := range r.msgs {
 		r.msgs[i].control = make([]byte, controlSize)
 	}
@@ -35,40 +58,64 @@ func newReader(s *socket) *Reader {
 // is there. All three have BatchSize elements; each buffer has room for 64 KiB.
 // After Close it returns net.ErrClosed.
 func (r *Reader) Read(bufs [][]byte, sizes []int, from []netip.AddrPort) (int, error) {
-	if len(bufs) > len(r.msgs) {
-		bufs = bufs[:len(r.msgs)]
+	if r.room == nil {
+		return r.takeApart(bufs, sizes, from)
 	}
-	// With GRO a message may hold 64 datagrams: read few messages into the last
-	// buffers, so that their parts can be dealt out from the front.
-	first := 0
-	if r.s.gro {
-		first = len(bufs) - max(1, len(bufs)/maxSegments)
-	}
-	msgs := r.msgs[first:len(bufs)]
-	for i := range msgs {
-		msgs[i].data = bufs[first+i]
-	}
-	got, err := r.s.mover.receive(r.call, msgs)
-	if err != nil {
-		return 0, err
+	if r.next == len(r.rest) {
+		got, err := r.receive(r.room)
+		if err != nil {
+			return 0, err
+		}
+		r.rest, r.next = r.rest[:0], 0
+		for _, m := range got {
+			if p := r.look(m); len(p.data) > 0 {
+				r.rest = append(r.rest, p)
+			}
+		}
 	}
 	n := 0
-	for i := range msgs[:got] {
-		n = r.deal(&msgs[i], bufs, sizes, from, n, first+i)
+	for ; n < len(bufs) && r.next < len(r.rest); n++ {
+		p := &r.rest[r.next]
+		sizes[n], from[n] = copy(bufs[n], p.data[:min(p.segment, len(p.data))]), p.from
+		if p.data = p.data[sizes[n]:]; len(p.data) == 0 {
+			r.next++
+		}
 	}
 	return n, nil
 }
 
-// deal copies the datagrams of one message, which lies in bufs[at], to bufs[n:]
-// and returns the new n. Parts never overtake the message they come from: at
-// most 64 parts a message, and a 64th of the buffers hold messages.
-func (r *Reader) deal(m *message, bufs [][]byte, sizes []int, from []netip.AddrPort, n, at int) int {
+// takeApart is Read where a message is a datagram.
+func (r *Reader) takeApart(bufs [][]byte, sizes []int, from []netip.AddrPort) (int, error) {
+	got, err := r.receive(bufs[:min(len(bufs), len(r.msgs))])
+	if err != nil {
+		return 0, err
+	}
+	for i, m := range got {
+		p := r.look(m)
+		sizes[i], from[i] = len(p.data), p.from
+	}
+	return len(got), nil
+}
+
+// receive waits for messages and reads them into memory.
+func (r *Reader) receive(into [][]byte) ([]message, error) {
+	msgs := r.msgs[:len(into)]
+	for i := range msgs {
+		msgs[i].data = into[i]
+	}
+	got, err := r.s.mover.receive(r.call, msgs)
+	return msgs[:max(got, 0)], err
+}
+
+// look takes in what the kernel says of a message. There is nothing in one that cannot be
+// answered.
+func (r *Reader) look(m message) part {
 	segment, overflow, ok := parseControl(m.control)
 	if ok {
 		r.s.overflow.Store(overflow)
 	}
 	if len(m.data) == 0 || !m.from.IsValid() {
-		return n
+		return part{}
 	}
 	if r.s.homes != nil {
 		r.s.homes.note(m.from, m.control)
@@ -76,15 +123,7 @@ func (r *Reader) deal(m *message, bufs [][]byte, sizes []int, from []netip.AddrP
 	if segment <= 0 || segment > len(m.data) {
 		segment = len(m.data)
 	}
-	data := m.data
-	for len(data) > 0 && n < len(bufs) && n <= at {
-		part := data[:min(segment, len(data))]
-		data = data[len(part):]
-		sizes[n] = copy(bufs[n], part)
-		from[n] = m.from
-		n++
-	}
-	return n
+	return part{m.data, segment, m.from}
 }
 
 // parseControl finds the GRO segment size and the socket's overflow counter.

@@ -102,6 +102,59 @@ func TestBatchesArriveWhole(t *testing.T) {
 	}
 }
 
+// TestApartAreReadTogether: datagrams that the kernel has not joined are read by the
+// dozen, not by as many as messages of 64 datagrams would fit the caller's buffers; and
+// those of joined ones that do not fit are handed out by the next reads.
+func TestApartAreReadTogether(t *testing.T) {
+	a, b := open2(t)
+	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), b.Port())
+	for i := range 2 * joinedBatch {
+		if err := a.Send([][]byte{{byte(i)}}, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := b.Readers()[0]
+	bufs, sizes, from := make([][]byte, BatchSize), make([]int, BatchSize), make([]netip.AddrPort, BatchSize)
+	for i := range bufs {
+		bufs[i] = make([]byte, 65535)
+	}
+	for got, reads := 0, 0; got < 2*joinedBatch; reads++ {
+		if reads == 2 {
+			t.Fatalf("%d of %d datagrams that were there have come by two reads", got, 2*joinedBatch)
+		}
+		n, err := r.Read(bufs, sizes, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if sizes[i] != 1 || bufs[i][0] != byte(got) {
+				t.Fatalf("datagram %d is %v", got, bufs[i][:sizes[i]])
+			}
+			got++
+		}
+	}
+	if r.room == nil {
+		t.Skip("this kernel joins no datagrams")
+	}
+	data := make([]byte, 5*BatchSize/2)
+	for i := range data {
+		data[i] = byte(i)
+	}
+	r.rest, r.next = []part{{data, 2, to}}, 0
+	for at := 0; at < len(data); {
+		n, err := r.Read(bufs, sizes, from)
+		if err != nil || n == 0 {
+			t.Fatalf("%d datagrams and %v after %d bytes of %d", n, err, at, len(data))
+		}
+		for i := range n {
+			if !bytes.Equal(bufs[i][:sizes[i]], data[at:at+2]) {
+				t.Fatalf("at %d came %v", at, bufs[i][:sizes[i]])
+			}
+			at += 2
+		}
+	}
+}
+
 // TestJoinOverContiguousMemory is the relay's case: datagrams that lie back to
 // back are joined without a byte changing.
 func TestJoinOverContiguousMemory(t *testing.T) {
