@@ -104,7 +104,7 @@ func (r *Reader) receive(into [][]byte) ([]message, error) {
 		msgs[i].data = into[i]
 	}
 	got, err := r.s.mover.receive(r.call, msgs)
-	return msgs[:max(got, 0)], err
+	return msgs[:got], err
 }
 
 // look takes in what the kernel says of a message. There is nothing in one that cannot be

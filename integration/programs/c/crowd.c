@@ -65,8 +65,10 @@ int main(int argc, char **argv)
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	half = size / 2;
 	if (size < 2 || size % 2) {
-		fprintf(stderr, "crowd: %d ranks are no two halves\n", size);
-		MPI_Abort(MPI_COMM_WORLD, 2);
+		if (rank == 0)
+			fprintf(stderr, "crowd: %d ranks are no two halves; start an even number\n", size);
+		MPI_Finalize();
+		return 2;
 	}
 	int sends = rank < half;
 	char *room = calloc((size_t)half * DEPTH, bytes);
