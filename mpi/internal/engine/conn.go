@@ -40,10 +40,14 @@ type wire interface {
 }
 
 // puller is a wire whose ends can read each other's memory. A message is known
-// by its sender's name for it.
+// by its sender's name for it. Its data go one way only: either the receiver has
+// claimed it before the sender withdraws it, or the other way round.
 type puller interface {
-	expose(name uint64, data []byte) (addr uint64)
-	conceal(name uint64)
+	expose(name uint64, data []byte) (addr uint64) // lets the other end read; zero: it cannot
+	withdraw(name uint64) bool                     // takes that back, unless the other end has claimed the message
+	conceal(name uint64)                           // the same whatever it does: what it reads from now on does not count
+	claim(name uint64) bool                        // the message is read from here on, and not sent
+	unclaim(name uint64)                           // or sent after all
 	pull(name, addr uint64, off int, dst []byte) error
 }
 

@@ -127,6 +127,7 @@ type role struct {
 	yields       int           // and before sleeping
 	stays        time.Duration // while others may read its memory it goes on yielding for so long
 	hope         hope
+	answers      hope // in microseconds: that who has announced a message is there to send it; see fetch
 }
 
 // lifetime is about the beginning and the end.

@@ -148,6 +148,15 @@ func (w *heapWire) conceal(name uint64) {
 	delete(w.mine.data, name)
 }
 
+// withdraw and claim: who reads has all at once, under the lock.
+func (w *heapWire) withdraw(name uint64) bool {
+	w.conceal(name)
+	return true
+}
+
+func (w *heapWire) claim(uint64) bool { return true }
+func (w *heapWire) unclaim(uint64)    {}
+
 func (w *heapWire) pull(name, _ uint64, off int, dst []byte) error {
 	w.theirs.mu.Lock()
 	defer w.theirs.mu.Unlock()

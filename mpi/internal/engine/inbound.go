@@ -172,8 +172,13 @@ func (e *Engine) beginData(c *conn, h *header) error {
 		return nil // given up in between: dropped
 	}
 	n := uint64(h.n)
-	if h.y > uint64(r.total) || n > uint64(r.total)-h.y || n > uint64(r.total-r.moved-r.pieces) || r.addr != 0 {
+	if h.y > uint64(r.total) || n > uint64(r.total)-h.y || n > uint64(r.total-r.moved-r.pieces) || r.addr != 0 && r.until == 0 {
 		return fmt.Errorf("%w: data beyond what was asked for", errViolation)
+	}
+	if r.addr != 0 { // its sender was there to send it
+		e.pulls.remove(r)
+		r.addr, r.until = 0, 0
+		e.answers.end(true)
 	}
 	r.pieces += int(n)
 	c.in.req, c.in.dst = r, r.buf[h.y:h.y+n]

@@ -1,5 +1,7 @@
 package engine
 
+import "time"
+
 // Irecv begins to receive. The request must be completed by Wait or Test, or freed.
 func (e *Engine) Irecv(a *RecvArgs) (ID, error) {
 	e.gate.lock()
@@ -154,13 +156,22 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 	case m.addr != 0 && c.pull != nil:
 		r.state, r.addr = moving, m.addr
 		e.pulls.push(r)
-		if r.total <= pullNow {
+		switch patience := e.answers.begin(); {
+		case patience > 0:
+			r.until = e.clock() + time.Duration(patience)*time.Microsecond
+			e.ask(m.via, r)
+		case r.total <= pullNow:
 			e.pullSome(r)
 		}
 	default:
 		r.state = moving
-		e.control(m.via, &header{kind: kindCTS, ctx: r.ctx, x: r.remote, y: r.wire(), z: uint64(r.total)})
+		e.ask(m.via, r)
 	}
+}
+
+// ask tells the sender of a message that was announced to send its data.
+func (e *Engine) ask(c *conn, r *request) {
+	e.control(c, &header{kind: kindCTS, ctx: r.ctx, x: r.remote, y: r.wire(), z: uint64(r.total)})
 }
 
 const (
@@ -168,16 +179,29 @@ const (
 	pullPiece = 1 << 20  // and of the rest so much before looking at other things
 )
 
-// pullSome reads the next piece of a message from its sender's memory.
+// pullSome reads the next piece of a message from its sender's memory, if that is not
+// expected to be sent.
 func (e *Engine) pullSome(r *request) {
+	if r.until > 0 {
+		if e.clock() < r.until {
+			return
+		}
+		r.until = 0
+		e.answers.end(false)
+	}
 	p := e.peers[r.peer]
 	c := p.rail(r.ctx, r.tag)
 	n := min(r.total-r.moved, pullPiece)
-	if err := c.pull.pull(r.remote, r.addr, r.moved, r.buf[r.moved:r.moved+n]); err != nil {
+	err := ErrRefused
+	if r.moved > 0 || c.pull.claim(r.remote) {
+		err = c.pull.pull(r.remote, r.addr, r.moved, r.buf[r.moved:r.moved+n])
+	}
+	if err != nil {
 		e.pulls.remove(r)
 		r.addr = 0
-		r.moved = 0 // the sender is to send it, or to say that it does not know it any more; or its death is noticed
-		e.control(c, &header{kind: kindCTS, ctx: r.ctx, x: r.remote, y: r.wire(), z: uint64(r.total)})
+		r.moved = 0 // the sender is to send it, or does, or is to say that it does not know it any more; or its death is noticed
+		c.pull.unclaim(r.remote)
+		e.ask(c, r)
 		return
 	}
 	if r.moved += n; r.moved < r.total {
@@ -211,7 +235,7 @@ func (e *Engine) pullAll() bool {
 func (e *Engine) abandon(r *request) {
 	if r.addr != 0 {
 		e.pulls.remove(r)
-		r.addr = 0
+		r.addr, r.until = 0, 0
 		return
 	}
 	if p := e.peers[r.peer]; p != nil {

@@ -1,5 +1,7 @@
 package engine
 
+import "time"
+
 // request is an operation under way, in the engine's slab.
 type request struct {
 	slot, gen uint32
@@ -34,6 +36,8 @@ type transfer struct {
 	pieces       int    // send: frames on their way; receive: bytes that frames are bringing
 	remote       uint64 // the other side's name for its request
 	addr         uint64 // where the sender's data is for the receiver; 0: not to be read
+
+	until time.Duration // receive whose data may be read, and was asked for: when to wait no longer; 0: it is being read
 }
 
 // underWay reports whether messages may still move for the request.

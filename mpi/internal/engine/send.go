@@ -177,12 +177,17 @@ func (e *Engine) unblock(c *conn) {
 
 // cleared answers a clear to send: the data of a message may go.
 func (e *Engine) cleared(c *conn, h *header) {
+	if r := e.named(h.x, sendRequest, moving, c.peer.proc); r != nil && r.remote == h.y {
+		return // it was asked again, since we seemed not to be there
+	}
 	r := e.named(h.x, sendRequest, announced, c.peer.proc)
 	if r == nil || h.z > uint64(len(r.buf)) {
 		e.control(c, &header{kind: kindRefuse, flags: flagOurs | e.whyRefused(h.ctx), x: h.y})
 		return
 	}
-	e.conceal(r)
+	if !e.takeBack(r) {
+		return // the other side reads it by now
+	}
 	r.remote, r.total, r.moved = h.y, int(h.z), 0
 	if r.total == 0 {
 		e.end(r, nil)
@@ -305,6 +310,18 @@ func (e *Engine) whyRefused(c Context) uint8 {
 		return flagRevoked
 	}
 	return 0
+}
+
+// takeBack is conceal, unless the other side makes use of its right already.
+func (e *Engine) takeBack(r *request) bool {
+	if r.addr != 0 {
+		if c := e.peers[r.peer].rail(r.ctx, r.tag); c.pull != nil && !c.pull.withdraw(r.wire()) {
+			return false
+		}
+		r.addr = 0
+		e.shown--
+	}
+	return true
 }
 
 // conceal takes back the other side's right to read a send's data.

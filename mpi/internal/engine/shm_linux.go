@@ -152,11 +152,27 @@ func (w *sharedWire) expose(name uint64, data []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
 }
 
+// claimed is set in the name of a message that the other end reads. Slots of requests
+// have fewer bits.
+const claimed = 1 << 63
+
+func (w *sharedWire) withdraw(name uint64) bool {
+	return atomic.CompareAndSwapUint64(exposed(w.mine, name), name, 0)
+}
+
 // conceal withdraws data. Who is reading it will see that he has read too late.
 func (w *sharedWire) conceal(name uint64) {
-	if at := exposed(w.mine, name); atomic.LoadUint64(at) == name {
+	if at := exposed(w.mine, name); atomic.LoadUint64(at)&^claimed == name {
 		atomic.StoreUint64(at, 0)
 	}
+}
+
+func (w *sharedWire) claim(name uint64) bool {
+	return atomic.CompareAndSwapUint64(exposed(w.theirs, name), name, name|claimed)
+}
+
+func (w *sharedWire) unclaim(name uint64) {
+	atomic.CompareAndSwapUint64(exposed(w.theirs, name), name|claimed, name)
 }
 
 // pull reads the peer's memory.
@@ -178,7 +194,7 @@ func (w *sharedWire) pull(name, addr uint64, off int, dst []byte) error {
 		off += n
 		dst = dst[n:]
 	}
-	if atomic.LoadUint64(exposed(w.theirs, name)) != name {
+	if atomic.LoadUint64(exposed(w.theirs, name)) != name|claimed {
 		return ErrRefused
 	}
 	return nil

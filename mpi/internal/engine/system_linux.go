@@ -56,6 +56,8 @@ func (e *Engine) equipSystem() error {
 	e.spins, e.yields, e.stays = localSpins, manyYields, yieldTime
 	if runtime.NumCPU() == 1 {
 		e.spins = 0
+	} else {
+		e.answers.most = answerTime
 	}
 	return e.equipLocal()
 }
@@ -69,11 +71,14 @@ func (e *Engine) Crowd(yes bool, others int) {
 	case yes:
 		e.crowd()
 	default: // also on one processor, which is then this process's own
-		e.spins, e.poll.others = localSpins, others
+		e.spins, e.answers.most, e.poll.others = localSpins, answerTime, others
 	}
 }
 
-func (e *Engine) crowd() { e.spins, e.yields, e.stays, e.hope.most = 0, crowdYields, 0, crowdHope }
+func (e *Engine) crowd() {
+	e.spins, e.yields, e.stays, e.hope.most = 0, crowdYields, 0, crowdHope
+	e.answers.most = 0
+}
 
 // How long the driver polls in vain before it yields: some microseconds, since
 // who is to answer may need this very processor. Yielding to nobody costs little.
@@ -86,6 +91,11 @@ const (
 	// MiB take as long. Who sleeps meanwhile is woken later than that, and its processor,
 	// asleep as well, gives the data back slower: a third of the bandwidth.
 	yieldTime = time.Millisecond
+
+	// answerTime is how long who has received the announcement of a large message waits
+	// for its sender to send it, in microseconds; one that waits for that answers within
+	// one or two.
+	answerTime = 16
 
 	// crowdYields are those of a process that shares its processor with others of the
 	// job: a few turns of all of them. Within a session the others run at once; one
