@@ -49,7 +49,7 @@ func TestSample(t *testing.T) {
 	for what, pair := range map[string][2]string{
 		"spread": {sample{2, 1, 4}.spread("%.1f"), "2.0 (1.0–4.0)"},
 		"tail":   {hundred.tail("%.0f"), "50 / 95 / 100"},
-		"ratio":  {ratio(sample{1, 3, 4}, sample{2, 2, 4}), "1.50 (0.50–1.50)"},
+		"ratio":  {ratio(sample{1, 3, 4}, sample{2, 2, 4}), "1.00 (0.50–1.50)"},
 		"none":   {sample(nil).spread("%.1f") + sample(nil).tail("%.1f") + ratio(nil, nil), "–––"},
 	} {
 		if pair[0] != pair[1] {

@@ -126,8 +126,9 @@ Made by ` + "`make bench`" + ` (` + "`go run ./integration/cmd/bench --help`" + 
 Do not edit by hand.
 
 All hosts are network namespaces of one machine and share its cores, daemons and programs alike, so absolute figures say
-little about two machines and a cable, and less where something else kept the processors busy before. What is compared was measured in turns in one run. Figures are medians with
-(least–greatest); a ratio is that of the medians, with the least and the greatest within a round.
+little about two machines and a cable, and less where something else kept the processors busy before. What is compared was
+measured in turns in one run. Figures are medians with (least–greatest); a ratio is the median of those within the rounds, with
+the least and the greatest.
 `
 
 // WriteDocument replaces the sections of the given tables in the document at

@@ -119,7 +119,7 @@ func newPlayer(name string, wanted []what, job func() (string, error)) *player {
 
 // better returns the player whose median time of w is less.
 func better(w what, a, b *player) *player {
-	if b.got[w].mean.median() < a.got[w].mean.median() {
+	if b.got[w].mean.by(a.got[w].mean) < 1 {
 		return b
 	}
 	return a

@@ -283,13 +283,13 @@ func judgeDuels(duels []*duel) []Verdict {
 		for _, w := range d.line.figures() {
 			n++
 			bound, _ := d.bound(d.line, w)
-			own, rival := d.own.got[w].mean.median(), d.rival.got[w].mean.median()
+			own := d.own.got[w].mean
 			name := fmt.Sprintf("%s %s of %s", d.name, w.name, size(w.bytes))
-			if own > collBound*bound {
-				far = append(far, fmt.Sprintf("%s %.2f", name, own/bound))
+			if r := own.median() / bound; r > collBound {
+				far = append(far, fmt.Sprintf("%s %.2f", name, r))
 			}
-			if own/rival >= collRival+0.005 {
-				slow = append(slow, fmt.Sprintf("%s %.2f", name, own/rival))
+			if r := own.by(d.rival.got[w].mean); r >= collRival+0.005 {
+				slow = append(slow, fmt.Sprintf("%s %.2f", name, r))
 			}
 		}
 	}

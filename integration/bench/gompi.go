@@ -153,10 +153,11 @@ func (t *trio) contenders() []*contender {
 // best is the better rival.
 func (t *trio) best(w what) *player { return better(w, t.players[0], t.players[1]) }
 
-// speedup is Go's rate by that of the better rival.
-func (t *trio) speedup(w what) float64 {
-	return t.best(w).got[w].mean.median() / t.players[2].got[w].mean.median()
-}
+// slower is Go's time by that of the better rival.
+func (t *trio) slower(w what) float64 { return t.players[2].got[w].mean.by(t.best(w).got[w].mean) }
+
+// faster is Go's rate by that of the better rival.
+func (t *trio) faster(w what) float64 { return t.best(w).got[w].mean.by(t.players[2].got[w].mean) }
 
 func (t *trio) rows() (rows [][]string) {
 	for _, w := range t.figures {
@@ -206,7 +207,7 @@ func gompi(ctx context.Context, env *Env) (Table, error) {
 		return Table{}, err
 	}
 	defer m.close()
-	rounds, seconds := pick(env, 7, 2), pick(env, 0.5, 0.1)
+	rounds, seconds := pick(env, 15, 2), pick(env, 0.25, 0.1)
 	pp := fmt.Sprintf("-seconds %g %s", seconds, words(ppSizes()))
 	colls := fmt.Sprintf("-loops 20 -seconds %g -only %s %s", 2*seconds, crowdFigure, words(crowdSizes()))
 	shm := m.newTrio(ctx, "one host, shared memory", 2, false, "pp", pp, named("pp", ppSizes()))
@@ -261,15 +262,15 @@ func judgeTrios(shm, tcp, many *trio) (all []Verdict) {
 	}{{tcp, goTCPBand}, {shm, goShmBand}} {
 		own := x.t.players[2]
 		best := x.t.best(small)
-		r := own.got[small].mean.median() / best.got[small].mean.median()
+		r := x.t.slower(small)
 		all = append(all, Verdict{r <= goLatency, fmt.Sprintf("%s: %s in %.2f µs, %.2f of the better rival's %.2f; it must be at most %.1f",
 			x.t.place, size(smallest), own.got[small].mean.median(), r, best.got[small].mean.median(), goLatency)})
-		r = x.t.speedup(large)
+		r = x.t.faster(large)
 		all = append(all, Verdict{r >= x.band, fmt.Sprintf("%s: %s at %.2f Gb/s, %.2f of the better rival's %.2f; it must be at least %.1f",
 			x.t.place, size(largest), own.got[large].mbps.median()/1e3, r, x.t.best(large).got[large].mbps.median()/1e3, x.band)})
 	}
 	for _, w := range many.figures {
-		r := many.speedup(w)
+		r := many.faster(w)
 		all = append(all, Verdict{r >= goCrowd, fmt.Sprintf("%s, %s: %.2f of the better rival's rate; it must be at least %.1f", many.place, size(w.bytes), r, goCrowd)})
 	}
 	return all

@@ -144,7 +144,7 @@ func lanTable(ways []*lanWay, mtu, rounds, seconds, pings int) Table {
 		got := w.speed.got
 		t.Rows = append(t.Rows, []string{w.speed.name, got.spread("%.2f"), ratio(got, stock), w.cpu.spread("%.2f"), w.trip.got.spread("%.3f")})
 	}
-	r := mesh.median() / stock.median()
+	r := mesh.by(stock)
 	t.Verdicts = []Verdict{{r >= lanBound, fmt.Sprintf(
 		"one TCP stream over meshmpi %.2f Gb/s, over wireguard-go %.2f Gb/s, ratio %.2f; it must be at least %.1f", mesh.median(), stock.median(), r, lanBound)}}
 	return t

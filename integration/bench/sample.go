@@ -61,15 +61,13 @@ func (s sample) over(base sample) sample {
 	return ratios
 }
 
-// ratio is the quotient of the medians, with the least and the greatest quotient
-// within a round.
-func ratio(s, base sample) string {
-	r := s.over(base)
-	if len(r) == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.median()/base.median(), slices.Min(r), slices.Max(r))
-}
+// by is how much greater the measurements are than others of the same rounds: the
+// median of the quotients. For seconds at a time all that a virtual machine does may take
+// twice as long; that is in both of a round, but not in as many of both samples.
+func (s sample) by(base sample) float64 { return s.over(base).median() }
+
+// ratio is by, with the least and the greatest quotient.
+func ratio(s, base sample) string { return s.over(base).spread("%.2f") }
 
 // milliseconds is how tables give durations.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -146,14 +146,14 @@ func judgeStripes(figures []what, one, other, both *player) (all []Verdict) {
 	worst, at := 0.0, what{}
 	for _, w := range figures {
 		best := better(w, one, other)
-		if r := both.got[w].mean.median() / best.got[w].mean.median(); r > worst {
+		if r := both.got[w].mean.by(best.got[w].mean); r > worst {
 			worst, at = r, w
 		}
 	}
 	all = append(all, Verdict{worst <= stripeWorse, fmt.Sprintf("over both lines no size takes longer than %.2f of the time over the better one (%s); it must be at most %.2f, which is the measurement's grain",
 		worst, size(at.bytes), stripeWorse)})
 	w := what{"pp", stripeLong}
-	gain := better(w, one, other).got[w].mean.median() / both.got[w].mean.median()
+	gain := better(w, one, other).got[w].mean.by(both.got[w].mean)
 	return append(all, Verdict{gain >= stripeGain, fmt.Sprintf("%s is %.2f times as fast over both lines; it must be at least %.1f", size(stripeLong), gain, stripeGain)})
 }
 
