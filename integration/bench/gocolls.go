@@ -288,7 +288,7 @@ func judgeDuels(duels []*duel) []Verdict {
 			if r := own.median() / bound; r > collBound {
 				far = append(far, fmt.Sprintf("%s %.2f", name, r))
 			}
-			if r := own.by(d.rival.got[w].mean); r >= collRival+0.005 {
+			if r := own.by(d.rival.got[w].mean); r >= collRival+rounding {
 				slow = append(slow, fmt.Sprintf("%s %.2f", name, r))
 			}
 		}
