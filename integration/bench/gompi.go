@@ -12,7 +12,7 @@ import (
 
 // What package mpi promises beside the better of Open MPI and MPICH.
 const (
-	goLatency   = 1.0  // of its time at smallest, at most
+	goLatency   = 1.0 // of its time at smallest, at most
 	rounding    = 0.005
 	goTCPBand   = 1.0  // of its bandwidth at largest, at least
 	goShmBand   = 0.9  // the same on one host
