@@ -128,7 +128,7 @@ Do not edit by hand.
 All hosts are network namespaces of one machine and share its cores, daemons and programs alike, so absolute figures say
 little about two machines and a cable, and less where something else kept the processors busy before. What is compared was
 measured in turns in one run. Figures are medians with (least–greatest); a ratio is the median of those within the rounds, with
-the least and the greatest.
+the least and the greatest; in tables before 26 November 2026 it is that of the medians.
 `
 
 // WriteDocument replaces the sections of the given tables in the document at
