@@ -117,7 +117,7 @@ func newPlayer(name string, wanted []what, job func() (string, error)) *player {
 	return p
 }
 
-// better returns the player whose median time of w is less.
+// better returns the player that takes less time for w, within the rounds.
 func better(w what, a, b *player) *player {
 	if b.got[w].mean.by(a.got[w].mean) < 1 {
 		return b

@@ -12,8 +12,7 @@ import (
 
 // What package mpi promises beside the better of Open MPI and MPICH.
 const (
-	goLatency   = 1.0 // of its time at smallest, at most
-	rounding    = 0.005
+	goLatency   = 1.0  // of its time at smallest, at most
 	goTCPBand   = 1.0  // of its bandwidth at largest, at least
 	goShmBand   = 0.9  // the same on one host
 	goCrowd     = 0.8  // of its rate with more ranks than processors, at least
@@ -264,11 +263,11 @@ func judgeTrios(shm, tcp, many *trio) (all []Verdict) {
 		own := x.t.players[2]
 		best := x.t.best(small)
 		r := x.t.slower(small)
-		all = append(all, Verdict{r < goLatency+rounding, fmt.Sprintf("%s: %s in %.2f µs, %.2f of the better rival's %.2f; it must be at most %.1f",
-			x.t.place, size(smallest), own.got[small].mean.median(), r, best.got[small].mean.median(), goLatency)})
+		all = append(all, Verdict{r < goLatency+rounding, fmt.Sprintf("%s: %s in %.2f µs, by the better rival in %.2f, within the rounds %.2f of its time; it must be at most %.1f",
+			x.t.place, size(smallest), own.got[small].mean.median(), best.got[small].mean.median(), r, goLatency)})
 		r = x.t.faster(large)
-		all = append(all, Verdict{r >= x.band, fmt.Sprintf("%s: %s at %.2f Gb/s, %.2f of the better rival's %.2f; it must be at least %.1f",
-			x.t.place, size(largest), own.got[large].mbps.median()/1e3, r, x.t.best(large).got[large].mbps.median()/1e3, x.band)})
+		all = append(all, Verdict{r >= x.band, fmt.Sprintf("%s: %s at %.2f Gb/s, by the better rival at %.2f, within the rounds %.2f of its rate; it must be at least %.1f",
+			x.t.place, size(largest), own.got[large].mbps.median()/1e3, x.t.best(large).got[large].mbps.median()/1e3, r, x.band)})
 	}
 	for _, w := range many.figures {
 		r := many.faster(w)

@@ -61,6 +61,9 @@ func (s sample) over(base sample) sample {
 	return ratios
 }
 
+// rounding is by how much a ratio that is told in two decimals may be off.
+const rounding = 0.005
+
 // by is how much greater the measurements are than others of the same rounds: the
 // median of the quotients. For seconds at a time all that a virtual machine does may take
 // twice as long; that is in both of a round, but not in as many of both samples.
