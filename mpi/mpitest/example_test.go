@@ -40,15 +40,25 @@ func ExampleExample() {
 	// Output: error: rank 1: something is wrong
 }
 
-// Two sites of two ranks, 5 ms from each other: a barrier takes at least that long.
+// Two sites of two ranks, 5 ms from each other: there and back takes twice that at least.
 func ExampleWAN() {
 	mpitest.Example(4, func(c *mpi.Comm) error {
-		began := time.Now()
-		if err := mpi.Barrier(c); err != nil {
-			return err
-		}
-		if c.Rank() == 0 {
-			fmt.Println(time.Since(began) >= 5*time.Millisecond)
+		ball := []byte{1}
+		switch c.Rank() {
+		case 0:
+			began := time.Now()
+			if err := mpi.Send(c, ball, 2, 0); err != nil {
+				return err
+			}
+			if _, err := mpi.Recv(c, ball, 2, 0); err != nil {
+				return err
+			}
+			fmt.Println(time.Since(began) >= 10*time.Millisecond)
+		case 2:
+			if _, err := mpi.Recv(c, ball, 0, 0); err != nil {
+				return err
+			}
+			return mpi.Send(c, ball, 0, 0)
 		}
 		return nil
 	}, mpitest.Blocks(2), mpitest.WAN(5*time.Millisecond, 0))
