@@ -248,7 +248,8 @@ func (l *Lab) SetWAN(site string, link wan.Link) error {
 	return s.setWAN(link)
 }
 
-// WANStats returns the counters of a site's link, which are zero while it is plain.
+// WANStats returns the counters of a site's link. They are zero while it is plain, and do
+// not count what goes in a direction that is.
 func (l *Lab) WANStats(site string) (wan.Stats, error) {
 	s, err := l.site(site)
 	if err != nil {

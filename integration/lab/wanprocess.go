@@ -25,6 +25,7 @@ type wanRequest struct {
 	Near, Far string
 	MTU       int
 	Link      wan.Link
+	Bypassed  bool          // see wan.Config
 	For       time.Duration // of "record"
 }
 
@@ -202,7 +203,7 @@ func (all wanEmulators) serve(r wanRequest) (reply wanReply, err error) {
 		if running {
 			return reply, e.Set(r.Link)
 		}
-		if e.Emulator, err = wan.New(wan.Config{Near: r.Near, Far: r.Far, MTU: r.MTU}, r.Link); err != nil {
+		if e.Emulator, err = wan.New(wan.Config{Near: r.Near, Far: r.Far, MTU: r.MTU, Bypassed: r.Bypassed}, r.Link); err != nil {
 			return reply, err
 		}
 		ctx, cancel := context.WithCancel(context.Background())

@@ -24,12 +24,19 @@ type Config struct {
 	MTU       int          // largest IP packet, bytes; 0: DefaultMTU
 	Memory    int          // bytes for frames under way, each direction; 0: 64 MiB
 	Log       *slog.Logger // nil: no log
+
+	// Bypassed says that the kernel carries what goes in a direction whose Pipe is plain,
+	// which the owner of the interfaces sees to: the emulator takes no frames of it, and
+	// counts none.
+	Bypassed bool
 }
 
 // Emulator carries frames between two interfaces. Set and Stats may be called
 // at any time and from any goroutine.
 type Emulator struct {
 	log      *slog.Logger
+	bypassed bool
+	setting  sync.Mutex // held while the link is changed
 	link     atomic.Pointer[Link]
 	up, down *direction
 	wake     int // an eventfd, written once to end Run
@@ -67,12 +74,16 @@ func New(cfg Config, link Link) (*Emulator, error) {
 	}
 	slot := cfg.MTU + ethHeader + 4 // 4: a VLAN tag
 	e := &Emulator{
-		log:  cfg.Log,
-		wake: wake,
-		up:   newDirection(near, far, link.Up, slot, cfg.Memory/slot),
-		down: newDirection(far, near, link.Down, slot, cfg.Memory/slot),
+		log:      cfg.Log,
+		bypassed: cfg.Bypassed,
+		wake:     wake,
+		up:       newDirection(near, far, link.Up, slot, cfg.Memory/slot),
+		down:     newDirection(far, near, link.Down, slot, cfg.Memory/slot),
 	}
-	e.link.Store(&link)
+	if err := e.Set(link); err != nil {
+		e.Close()
+		return nil, err
+	}
 	return e, nil
 }
 
@@ -80,6 +91,16 @@ func New(cfg Config, link Link) (*Emulator, error) {
 func (e *Emulator) Set(link Link) error {
 	if err := link.Validate(); err != nil {
 		return err
+	}
+	e.setting.Lock()
+	defer e.setting.Unlock()
+	for _, d := range [...]struct {
+		in   *socket
+		pipe Pipe
+	}{{e.up.in, link.Up}, {e.down.in, link.Down}} {
+		if err := d.in.mute(e.bypassed && d.pipe.IsPlain()); err != nil {
+			return err
+		}
 	}
 	e.link.Store(&link)
 	return nil

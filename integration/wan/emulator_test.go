@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -311,6 +312,81 @@ func TestSetWhileRunning(t *testing.T) {
 	if err := l.SetWAN("near", wan.Link{Up: wan.Pipe{Loss: 2}}); err == nil {
 		t.Error("a loss of 2 was accepted")
 	}
+}
+
+// TestBypass: what goes in a direction that is plain does not pass the emulator, and
+// nothing is lost when a direction becomes plain or ceases to be.
+func TestBypass(t *testing.T) {
+	const changes, pause = 20, 5 * time.Millisecond
+	oneWay, bothWays := wan.Link{Up: wan.Pipe{Delay: time.Millisecond}}, wan.Symmetric(wan.Pipe{Delay: time.Millisecond})
+	l := lab.Start(t, twoPublicSites(oneWay))
+	p := newProbes(t, l)
+	back := probes{src: p.dst, dst: p.src, to: netip.AddrPortFrom(l.Host("h1").Addr4, 9), start: p.start}
+	carried := func() uint64 {
+		t.Helper()
+		stats, err := l.WANStats("near")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats.Down.Frames
+	}
+	for range 10 {
+		back.send(t, 100)
+	}
+	if got := len(back.receive(t, 10, time.Second)); got != 10 {
+		t.Fatalf("%d of 10 datagrams came by the plain direction", got)
+	}
+	if n := carried(); n != 0 {
+		t.Errorf("the emulator has carried %d frames of a plain direction", n)
+	}
+	var sent atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		ended <- back.stream(&sent, changes, pause, func(i int) error {
+			return l.SetWAN("near", []wan.Link{bothWays, oneWay}[i%2])
+		})
+	}()
+	came := map[time.Duration]bool{} // one may come twice
+	for _, a := range back.receive(t, math.MaxInt, 500*time.Millisecond) {
+		came[a.sent] = true
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(came), int(sent.Load()); got != want {
+		t.Errorf("%d of %d datagrams came while the direction changed", got, want)
+	}
+	if carried() == 0 {
+		t.Error("the emulator has carried nothing of a direction with a delay")
+	}
+}
+
+// stream sends small datagrams all the time while it makes changes, with pauses between,
+// and counts them.
+func (p *probes) stream(sent *atomic.Int64, changes int, pause time.Duration, change func(i int) error) error {
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			case <-time.After(200 * time.Microsecond):
+			}
+			if err = p.write(100); err == nil {
+				sent.Add(1)
+			}
+		}
+		ended <- err
+	}()
+	var err error
+	for i := 0; i < changes && err == nil; i++ {
+		err = change(i)
+		time.Sleep(pause)
+	}
+	close(stop)
+	return errors.Join(err, <-ended)
 }
 
 // TestSegments sends what a fast tunnel sends: one large datagram that the

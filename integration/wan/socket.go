@@ -25,6 +25,7 @@ type mmsghdr struct {
 type socket struct {
 	fd      int
 	name    string
+	muted   bool // guarded by Emulator.setting
 	msgs    [batch]mmsghdr
 	iovs    [batch]unix.Iovec
 	control [batch][64]byte
@@ -64,6 +65,25 @@ func openSocket(name string) (*socket, error) {
 }
 
 func (s *socket) close() { _ = unix.Close(s.fd) }
+
+// mute has the socket receive nothing, or everything again.
+func (s *socket) mute(yes bool) error {
+	if yes == s.muted {
+		return nil
+	}
+	nothing := [...]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}} // of each frame 0 bytes
+	var err error
+	if yes {
+		err = unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing[0]})
+	} else {
+		err = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("wan: filter of %s: %w", s.name, err)
+	}
+	s.muted = yes
+	return nil
+}
 
 // overruns returns how many frames the kernel dropped for want of room since
 // the last call.

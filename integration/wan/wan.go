@@ -47,9 +47,10 @@ func Symmetric(p Pipe) Link {
 }
 
 // IsPlain reports whether the link changes nothing, so that no emulator is needed.
-func (l Link) IsPlain() bool { return l.Up.isPlain() && l.Down.isPlain() }
+func (l Link) IsPlain() bool { return l.Up.IsPlain() && l.Down.IsPlain() }
 
-func (p Pipe) isPlain() bool {
+// IsPlain reports whether the pipe passes everything at once.
+func (p Pipe) IsPlain() bool {
 	return p.Delay == 0 && p.Rate == 0 && p.Loss == 0 && p.BlackHole == 0
 }
 
