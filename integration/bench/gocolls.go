@@ -246,8 +246,8 @@ func (s *twoSites) method(rounds, loops int, duels []*duel) string {
 	if l.declared {
 		told = "declared, so that nodes of a site share it (live shares)"
 	}
-	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each host, a public hub; %v one way between the sites, each site's line %d Mb/s both ways "+
-		"with a drop-tail queue of %s (it dropped %d frames of Go's jobs and %d of Open MPI's), %s, TCP cubic. All pairs across the sites had direct paths (`udp`) before and after. "+
+	return fmt.Sprintf("Two sites of %d hosts behind NATs that keep ports, a rank on each host, a public hub; %v one way between the sites, %d Mb/s each way "+
+		"with a drop-tail queue of %s in each site's way out (it dropped %d frames of Go's jobs and %d of Open MPI's), %s, TCP cubic. All pairs across the sites had direct paths (`udp`) before and after. "+
 		"c/colls.c and go/colls of integration/programs with -global, started by meshrun, which gives Open MPI its settings for WANs, and with mpi_yield_when_idle, and Go with GOMAXPROCS=1, since eight ranks and nine daemons share the machine's processors: each operation begins at a moment that all ranks know, "+
 		"on clocks compared by the fastest of 20 round trips, and ends when the last rank returns; who is done sleeps for 5 ms, and leaves the processors to the others; at least %d loops in a job, %d rounds in turns, medians of the jobs' means. "+
 		"m is what each rank gives, for alltoall what it gives each other one; n_s is the number of ranks at site s. The bound is %v + the bytes of the busiest site, up or down, by the line's bare rate B = %.1f MB/s "+

@@ -37,8 +37,9 @@ func newTwoSites(ctx context.Context, env *Env, name string, l siteLine) (_ *two
 		{Name: "alpha", NAT: lab.PortPreserving, Hosts: s.a},
 		{Name: "beta", NAT: lab.PortPreserving, Hosts: s.b},
 	}}
-	// What goes from site to site crosses two lines.
-	line := wan.Symmetric(wan.Pipe{Delay: l.delay / 2, Rate: l.rate, Queue: l.queue})
+	// Of two sites what one sends is what the other receives: the way in need not be
+	// limited, too.
+	line := wan.Link{Up: wan.Pipe{Delay: l.delay, Rate: l.rate, Queue: l.queue}}
 	if s.net, err = env.up(ctx, name, cfg.WithWAN(line, "alpha", "beta")); err != nil {
 		return nil, err
 	}
