@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
 	"github.com/meshmpi/meshmpi/mpi/datatype"
@@ -98,20 +97,8 @@ func (r *run) wait() error {
 	if err := r.begin(); err != nil {
 		return err
 	}
-	_, err := r.o.w.eng.WaitAwake(r.id, r.watch())
+	_, err := r.o.w.eng.Wait(r.id)
 	return err
-}
-
-// farAwake is how long a rank that waits in an operation between sites does not sleep: as
-// long as a message takes to another continent. What comes then finds processors awake.
-const farAwake = 50 * time.Millisecond
-
-// watch is how long this rank stays awake when it waits for others.
-func (r *run) watch() time.Duration {
-	if r.sched.Far {
-		return farAwake
-	}
-	return 0
 }
 
 // advance posts rounds until one has to wait for messages.

@@ -148,7 +148,7 @@ func (b *builder) schedule() Schedule {
 			*w = last - ^*w
 		}
 	}
-	s := Schedule{Rounds: make([]Round, len(b.ends)), Tmp: b.tmp, Far: manySites(b.t)}
+	s := Schedule{Rounds: make([]Round, len(b.ends)), Tmp: b.tmp}
 	from := 0
 	for i, to := range b.ends {
 		s.Rounds[i] = b.steps[from:to:to]

@@ -68,7 +68,6 @@ type Schedule struct {
 	Rounds []Round
 	Tmp    int    // bytes of scratch
 	Name   string // of the algorithm
-	Far    bool   // ranks are at several sites: what it waits for may come from another
 }
 
 // Args describe a collective operation. Counts and displacements are in

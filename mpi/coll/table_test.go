@@ -173,29 +173,6 @@ func TestConstructors(t *testing.T) {
 	}
 }
 
-// TestFar: a schedule says whether anybody's messages cross between sites.
-func TestFar(t *testing.T) {
-	for _, s := range append(sites(), shapes(8)...) {
-		size := len(s.site)
-		for _, c := range bounded() {
-			crosses := false
-			scheds := build(t, c, "", &s, size, func(int) Args { return Args{Count: 64, Elem: 1, Commutes: true} })
-			for r, sched := range scheds {
-				for _, round := range sched.Rounds {
-					for _, step := range round {
-						crosses = crosses || step.Kind == SendStep && s.site[step.Peer] != s.site[r]
-					}
-				}
-			}
-			for r, sched := range scheds {
-				if sched.Far != crosses {
-					t.Errorf("%s, %s, rank %d: far %v, but messages cross: %v", s.name, c, r, sched.Far, crosses)
-				}
-			}
-		}
-	}
-}
-
 // TestCache: what is kept is what would be built, from any goroutine, and there is
 // not more of it than was said.
 func TestCache(t *testing.T) {
