@@ -53,6 +53,9 @@ type Lab struct {
 	sites   []*site
 	hosts   []*Host
 
+	probed   sync.Once
+	bypasses bool // see Bypasses
+
 	mu    sync.Mutex // guards lines
 	lines int        // how many there were
 }
@@ -249,7 +252,7 @@ func (l *Lab) SetWAN(site string, link wan.Link) error {
 }
 
 // WANStats returns the counters of a site's link. They are zero while it is plain, and do
-// not count what goes in a direction that is.
+// not count what goes in a direction that is, where the lab Bypasses.
 func (l *Lab) WANStats(site string) (wan.Stats, error) {
 	s, err := l.site(site)
 	if err != nil {

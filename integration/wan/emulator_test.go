@@ -336,7 +336,9 @@ func TestBypass(t *testing.T) {
 	if got := len(back.receive(t, 10, time.Second)); got != 10 {
 		t.Fatalf("%d of 10 datagrams came by the plain direction", got)
 	}
-	if n := carried(); n != 0 {
+	if n := carried(); !l.Bypasses() {
+		t.Log("this kernel cannot carry frames past an emulator")
+	} else if n != 0 {
 		t.Errorf("the emulator has carried %d frames of a plain direction", n)
 	}
 	var sent atomic.Int64
