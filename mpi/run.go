@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
 	"github.com/meshmpi/meshmpi/mpi/datatype"
@@ -97,8 +98,21 @@ func (r *run) wait() error {
 	if err := r.begin(); err != nil {
 		return err
 	}
-	_, err := r.o.w.eng.Wait(r.id)
+	_, err := r.o.w.eng.WaitAwake(r.id, r.watch())
 	return err
+}
+
+// farAwake is how long a rank that waits for a short message from another site does not
+// sleep: as long as that takes to another continent. What comes then finds processors
+// awake. Before a long one they have more to do than wait: to bring it.
+const farAwake = 50 * time.Millisecond
+
+// watch is how long this rank stays awake when it waits for others.
+func (r *run) watch() time.Duration {
+	if r.sched.Far {
+		return farAwake
+	}
+	return 0
 }
 
 // advance posts rounds until one has to wait for messages.

@@ -148,13 +148,27 @@ func (b *builder) schedule() Schedule {
 			*w = last - ^*w
 		}
 	}
-	s := Schedule{Rounds: make([]Round, len(b.ends)), Tmp: b.tmp}
+	s := Schedule{Rounds: make([]Round, len(b.ends)), Tmp: b.tmp, Far: manySites(b.t) && b.longest() <= packet}
 	from := 0
 	for i, to := range b.ends {
 		s.Rounds[i] = b.steps[from:to:to]
 		from = to
 	}
 	return s
+}
+
+// packet is what goes in one over any way, headers aside, bytes.
+const packet = 1 << 10
+
+// longest is how long the longest of this rank's messages is, bytes.
+func (b *builder) longest() int {
+	n := 0
+	for _, s := range b.steps {
+		if s.Kind == SendStep || s.Kind == RecvStep {
+			n = max(n, s.Src.N, s.Dst.N)
+		}
+	}
+	return n
 }
 
 // cut returns part i of n nearly equal consecutive parts of count elements.

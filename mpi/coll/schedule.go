@@ -68,6 +68,7 @@ type Schedule struct {
 	Rounds []Round
 	Tmp    int    // bytes of scratch
 	Name   string // of the algorithm
+	Far    bool   // what it waits for is the way from another site, not bytes: none of its messages is more than a packet
 }
 
 // Args describe a collective operation. Counts and displacements are in

@@ -173,6 +173,33 @@ func TestConstructors(t *testing.T) {
 	}
 }
 
+// TestFar: a schedule says whether messages cross between sites and all of the rank's own
+// are short.
+func TestFar(t *testing.T) {
+	for _, s := range append(sites(), shapes(8)...) {
+		for _, c := range bounded() {
+			for _, count := range []int{1, 64 << 10} {
+				crosses := false
+				scheds := build(t, c, "", &s, len(s.site), func(int) Args { return Args{Count: count, Elem: 1, Commutes: true} })
+				longest := make([]int, len(scheds))
+				for r, sched := range scheds {
+					for _, step := range slices.Concat(sched.Rounds...) {
+						if step.Kind == SendStep || step.Kind == RecvStep {
+							crosses = crosses || s.site[step.Peer] != s.site[r]
+							longest[r] = max(longest[r], step.Src.N+step.Dst.N)
+						}
+					}
+				}
+				for r, sched := range scheds {
+					if want := crosses && longest[r] <= 1024; sched.Far != want {
+						t.Errorf("%s, %s of %d, rank %d: far %v, but messages cross: %v, the longest of its own has %d bytes", s.name, c, count, r, sched.Far, crosses, longest[r])
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestCache: what is kept is what would be built, from any goroutine, and there is
 // not more of it than was said.
 func TestCache(t *testing.T) {

@@ -17,7 +17,8 @@
 // The driver spins, then yields, then sleeps until a doorbell rings: a channel
 // if all peers are in this process, otherwise an eventfd under epoll (sleeper). Where
 // processes share a processor (Crowd) it yields at once, but for a moment after
-// something has come; see hope.
+// something has come; see hope. Who waits for what comes from far away yields for
+// longer; see WaitAwake.
 //
 // # Protocol
 //

@@ -125,7 +125,7 @@ type role struct {
 	bell         bell
 	spins        int           // polls in vain before yielding
 	yields       int           // and before sleeping
-	stays        time.Duration // while others may read its memory it goes on yielding for so long
+	stays        time.Duration // while others may read its memory it goes on yielding for so long; 0: processes share a processor
 	hope         hope
 	answers      hope // in microseconds: that who has announced a message is there to send it; see fetch
 }

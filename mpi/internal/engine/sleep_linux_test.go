@@ -64,3 +64,76 @@ func TestSleep(t *testing.T) {
 		t.Errorf("a sleep allocates %v times", n)
 	}
 }
+
+// TestWatch: who keeps watch does not sleep, unless processes share a processor; but
+// where something has come after a while it sleeps like everybody.
+func TestWatch(t *testing.T) {
+	const long = time.Hour
+	for _, x := range []struct {
+		name    string
+		watch   time.Duration
+		adapt   func(*Engine)
+		message bool // comes that it does not wait for
+		sleeps  bool
+	}{
+		{name: "none", sleeps: true},
+		{name: "short", watch: 5 * time.Millisecond, sleeps: true},
+		{name: "long", watch: long},
+		{name: "crowded", watch: long, adapt: (*Engine).crowd, sleeps: true},
+		{name: "rewarded", watch: long, message: true, sleeps: true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			es := processes()(t, 2)
+			send(t, es[1], 0, 1, []byte{1}) // so that there is a link
+			recv(t, es[0], 1, 1, 1)
+			if x.adapt != nil {
+				es[0].gate.lock()
+				x.adapt(es[0])
+				es[0].gate.unlock()
+			}
+			id, err := es[0].General()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error)
+			go func() {
+				_, err := es[0].WaitAwake(id, x.watch)
+				ended <- err
+			}()
+			var meanwhile func()
+			if x.message {
+				meanwhile = func() {
+					time.Sleep(5 * time.Millisecond) // longer than a watch that does not count
+					send(t, es[1], 0, 2, []byte{2})
+				}
+			}
+			if got := fallsAsleep(es[0], x.sleeps, meanwhile); got != x.sleeps {
+				t.Errorf("it sleeps: %v, want %v", got, x.sleeps)
+			}
+			es[0].Do(func(op *Op) { op.Complete(id, Status{}, nil) })
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// fallsAsleep reports whether the driver sleeps within a time: a long one where it is to.
+func fallsAsleep(e *Engine, likely bool, meanwhile func()) bool {
+	within := 50 * time.Millisecond
+	if likely {
+		within = 10 * time.Second
+	}
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		e.gate.lock()
+		asleep := e.driver != nil && e.driver != &e.helper && e.driver.asleep
+		e.gate.unlock()
+		if asleep {
+			return true
+		}
+		if meanwhile != nil {
+			meanwhile()
+		}
+	}
+	return false
+}

@@ -40,6 +40,7 @@ type waiter struct {
 	fired  bool          // it has something to look at
 	parked bool          // it is in the engine's list of those that do not drive
 	asleep bool          // it drives, and sleeps
+	watch  time.Duration // see WaitAwake
 	next   *waiter
 }
 
@@ -75,7 +76,7 @@ func (e *Engine) newWaiter() *waiter {
 		return &waiter{wake: make(chan struct{}, 1)}
 	}
 	e.waiters = w.next
-	w.next, w.fired = nil, false
+	w.next, w.fired, w.watch = nil, false, 0
 	return w
 }
 
@@ -130,17 +131,20 @@ func (e *Engine) drive(w *waiter) {
 			e.bell.kick() // it would sleep on, and nobody would ring for it
 		}
 	}
-	var until time.Time // see stay
+	var since time.Time // when it began to stay, see stay
 	idle, left := 0, -1 // polls in vain; polls left of hope, which has yet to begin
 	for !w.fired && e.driver == w && !e.stopped {
 		if idle < e.spins {
 			e.watch()
 		}
 		switch did := e.progress(); {
-		case did && left < 0:
-			idle, left, until = 0, e.hope.begin(), time.Time{}
 		case did:
-			idle, until = 0, time.Time{}
+			if left < 0 {
+				left = e.hope.begin()
+			}
+			if idle = 0; !since.IsZero() {
+				w.stayed(&since)
+			}
 		default:
 			idle++
 		}
@@ -160,28 +164,45 @@ func (e *Engine) drive(w *waiter) {
 			}
 			continue
 		}
-		if idle < e.spins+e.yields || e.stay(&until) {
+		if idle < e.spins+e.yields || e.stay(w, &since) {
 			e.gate.unlock()
 			e.bell.yield()
 			e.gate.lock()
 			continue
 		}
+		w.stayed(&since)
 		e.sleep(w)
-		idle, until = e.spins, time.Time{}
+		idle = e.spins
 	}
 }
 
-// stay reports whether the driver goes on yielding because others may be reading its
-// memory. Until when is settled by the first call.
-func (e *Engine) stay(until *time.Time) bool {
-	if e.shown == 0 || e.stays == 0 {
+// stay reports whether the driver goes on yielding, because others may be reading its
+// memory, or it keeps watch. When that began is settled by the first call.
+func (e *Engine) stay(w *waiter, since *time.Time) bool {
+	if e.stays == 0 || e.shown == 0 && w.watch == 0 {
 		return false
 	}
 	now := time.Now()
-	if until.IsZero() {
-		*until = now.Add(e.stays)
+	if since.IsZero() {
+		*since = now
 	}
-	return now.Before(*until)
+	limit := w.watch
+	if e.shown > 0 {
+		limit = max(limit, e.stays)
+	}
+	return now.Sub(*since) < limit
+}
+
+// shortWatch is how long a watch may last and not count.
+const shortWatch = time.Millisecond
+
+// stayed ends a stay, if there was one. A watch is kept once: what comes after a long one
+// comes from far away, and is followed by more, which takes the processor to bring.
+func (w *waiter) stayed(since *time.Time) {
+	if !since.IsZero() && time.Since(*since) > shortWatch {
+		w.watch = 0
+	}
+	*since = time.Time{}
 }
 
 // hope is how long the driver of a crowded process goes on polling when something has
@@ -283,7 +304,10 @@ func (e *Engine) progress() bool {
 
 // await waits for a request and collects it. If it was warned of a failure it
 // stays.
-func (e *Engine) await(r *request) (Status, error) {
+func (e *Engine) await(r *request) (Status, error) { return e.awaitAwake(r, 0) }
+
+// awaitAwake is await that keeps watch for so long.
+func (e *Engine) awaitAwake(r *request, watch time.Duration) (Status, error) {
 	if r.state == complete {
 		return e.collect(r)
 	}
@@ -293,7 +317,7 @@ func (e *Engine) await(r *request) (Status, error) {
 		}
 		id := r.id()
 		w := e.newWaiter()
-		r.waiter = w
+		r.waiter, w.watch = w, watch
 		e.block(w)
 		e.freeWaiter(w)
 		if e.lookup(id) != r {
@@ -318,7 +342,14 @@ func (e *Engine) result(r *request) (Status, error) {
 
 // Wait waits for the end of a request and frees it. If it returns an
 // ErrProcFailedPending the request stays valid.
-func (e *Engine) Wait(id ID) (Status, error) {
+func (e *Engine) Wait(id ID) (Status, error) { return e.WaitAwake(id, 0) }
+
+// WaitAwake is Wait for what comes from far away, by a caller that has nothing else to do
+// until then. Before it sleeps it keeps watch for so long: it offers its processor to all
+// others, but does not let it fall asleep, which costs what comes some 30 µs at each
+// process on its way. Once something has come, or nothing has, it waits as Wait does.
+// Where processes share a processor (Crowd) nobody keeps watch.
+func (e *Engine) WaitAwake(id ID, watch time.Duration) (Status, error) {
 	if id == (ID{}) {
 		return empty, nil
 	}
@@ -328,7 +359,7 @@ func (e *Engine) Wait(id ID) (Status, error) {
 	if r == nil || r.flags&detached != 0 {
 		return Status{}, ErrRequest
 	}
-	return e.await(r)
+	return e.awaitAwake(r, watch)
 }
 
 // Test is Wait that does not wait: done is false if the request goes on.
