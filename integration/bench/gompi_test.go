@@ -155,6 +155,9 @@ func TestBounds(t *testing.T) {
 	if got := wideLine().figures(); len(got) != 16 || got[14] != (what{"allgather", 512 << 10}) || got[5] != (what{"alltoall", 1}) || got[6] != (what{"bcast", 64 << 10}) {
 		t.Errorf("figures %v", got)
 	}
+	if got := wideLine().short().figures(); !slices.Equal(got, wideLine().figures()[:11]) {
+		t.Errorf("what is short: %v", got)
+	}
 	if got := wireShare(1400); got < 1.0934 || got > 1.0936 { // 1474 ÷ 1348
 		t.Errorf("the line carries %v bytes for each", got)
 	}
@@ -177,6 +180,23 @@ func TestJudgeDuels(t *testing.T) {
 	got := judgeDuels([]*duel{d})
 	if !slices.Equal(goods(got), []bool{false, false}) || !strings.Contains(got[0].Text, "15 of 16") || !strings.Contains(got[0].Text, "contiguous barrier of 0 B 1.30") {
 		t.Errorf("a slow barrier: %v", got)
+	}
+	// Slower in more rounds than not, but not so often that chance does not explain it.
+	d.own, d.rival = made(own), made(rival)
+	tie, late := what{"barrier", 0}, wideLine().figures()[1]
+	for w, slower := range map[what]int{tie: 6, late: 9} {
+		times := make(sample, 10)
+		for i := range times {
+			if times[i] = 0.98 * b; i < slower {
+				times[i] = 1.02 * b
+			}
+		}
+		d.own.got[w].mean, d.rival.got[w].mean = times, slices.Repeat(sample{b}, len(times))
+	}
+	got = judgeDuels([]*duel{d})
+	if !slices.Equal(goods(got), []bool{true, false}) || !strings.Contains(got[1].Text, "15 of 16") ||
+		!strings.Contains(got[1].Text, "explains contiguous barrier of 0 B 1.02 (0.98–1.02); not so: contiguous bcast of 1 B 1.02 (1.02–1.02)") {
+		t.Errorf("a tie and a slow bcast: %v", got)
 	}
 	if rows := d.rows(); len(rows) != 16 || len(rows[0]) != 10 {
 		t.Errorf("rows %q", rows)

@@ -8,9 +8,6 @@ import (
 	"slices"
 )
 
-// resamplings are how often the pairs are drawn anew for an interval.
-const resamplings = 4000
-
 // pairs compares live shares with static ones and with none, job by job: a network of
 // each is up, and they take turns in an order that is drawn for each round.
 func (m *matbRun) pairs(ctx context.Context, t *Table) {

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -74,6 +75,32 @@ func ratio(s, base sample) string { return s.over(base).spread("%.2f") }
 
 // milliseconds is how tables give durations.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// resamplings are how often an interval draws anew.
+const resamplings = 4000
+
+// interval is the 95 % interval of the median by the bootstrap: as many measurements are
+// drawn with replacement, again and again. The same ones have the same interval.
+func (s sample) interval() (low, high float64) {
+	rng := rand.New(rand.NewPCG(9, 5))
+	medians, drawn := make(sample, resamplings), make(sample, len(s))
+	for i := range medians {
+		for k := range drawn {
+			drawn[k] = s[rng.IntN(len(s))]
+		}
+		medians[i] = drawn.median()
+	}
+	return medians.quantile(0.025), medians.quantile(0.975)
+}
+
+// likely is the median with that interval.
+func (s sample) likely(format string) string {
+	if len(s) == 0 {
+		return "–"
+	}
+	low, high := s.interval()
+	return fmt.Sprintf(format+" ("+format+"–"+format+")", s.median(), low, high)
+}
 
 // contender is one of several things that are compared.
 type contender struct {
