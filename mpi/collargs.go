@@ -137,6 +137,9 @@ func (c *Comm) scan(op string, k coll.Collective, send, recv vec, o Op) (*run, e
 	if c.Inter() {
 		return nil, fail(op, ErrComm, "there is no scan on intercommunicators (MPI 4.1 §6.2.3)")
 	}
+	if k == coll.OpExscan && c.rank == 0 && !send.none() {
+		recv = send // it is of no significance (MPI 4.1 §6.11.2), and stays as it is
+	}
 	in, inPlace, err := input(op, send, recv)
 	if err != nil {
 		return nil, err

@@ -144,10 +144,19 @@ func both(op string, send, recv Buf, sends, recvs int) (s, r vec, place func() e
 	return s, r, place, err
 }
 
-func (c *Comm) gatherBuf(op string, send, recv Buf, root int) (*run, error) {
-	if c.rank != root && root != Root {
-		recv = Buf{}
+// insignificant forgets what MPI does not look at: what only the root uses (all) of others,
+// and what only others use (each) of the root of an intercommunicator, and of its neighbours.
+func (c *Comm) insignificant(root int, all, each *Buf) {
+	if c.Inter() && root != Root || !c.Inter() && root != c.rank {
+		*all = Buf{}
 	}
+	if c.Inter() && root < 0 {
+		*each = Buf{}
+	}
+}
+
+func (c *Comm) gatherBuf(op string, send, recv Buf, root int) (*run, error) {
+	c.insignificant(root, &recv, &send)
 	s, v, place, err := both(op, send, recv, 1, len(c.peers().procs))
 	if err != nil {
 		return nil, err
@@ -157,9 +166,7 @@ func (c *Comm) gatherBuf(op string, send, recv Buf, root int) (*run, error) {
 }
 
 func (c *Comm) scatterBuf(op string, send, recv Buf, root int) (*run, error) {
-	if c.rank != root && root != Root {
-		send = Buf{}
-	}
+	c.insignificant(root, &send, &recv)
 	s, v, place, err := both(op, send, recv, len(c.peers().procs), 1)
 	if err != nil {
 		return nil, err
@@ -195,6 +202,7 @@ func combinedBoth(op string, send, recv Buf) (s, r vec, err error) {
 }
 
 func (c *Comm) reduceBuf(op string, send, recv Buf, o Op, root int) (*run, error) {
+	c.insignificant(root, &recv, &send)
 	s, r, err := combinedBoth(op, send, recv)
 	if err != nil {
 		return nil, err
@@ -211,6 +219,9 @@ func (c *Comm) allreduceBuf(op string, send, recv Buf, o Op) (*run, error) {
 }
 
 func (c *Comm) scanBuf(op string, k coll.Collective, send, recv Buf, o Op) (*run, error) {
+	if k == coll.OpExscan && c.rank == 0 && !send.zero() {
+		recv = Buf{}
+	}
 	s, r, err := combinedBoth(op, send, recv)
 	if err != nil {
 		return nil, err
@@ -256,6 +267,9 @@ func scatterBlocks(bufs []Buf, v vec, l Layout) error {
 func (c *Comm) alltoallw(op string, send, recv []Buf) (*run, error) {
 	n := len(c.peers().procs)
 	if send == nil {
+		if c.Inter() {
+			return nil, inPlaceInter(op)
+		}
 		send = recv
 	}
 	if len(send) != n || len(recv) != n {

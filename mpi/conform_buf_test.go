@@ -161,3 +161,49 @@ func TestResized(t *testing.T) {
 		return nil
 	})
 }
+
+// TestInsignificant: a buffer that an operation does not use at a rank may be anything
+// there, and stays as it was.
+func TestInsignificant(t *testing.T) {
+	mpitest.Run(t, 4, func(c *mpi.Comm) error {
+		s, err := join(c, 2, 1)
+		if err != nil {
+			return err
+		}
+		return first(anywhere(c), apart(s), s.x.Free())
+	})
+}
+
+// wrong is a buffer of which half is beyond the end.
+func wrong() mpi.Buf { return mpi.NewBuf(make([]int, 1), 2, datatype.Basic(datatype.Int64)) }
+
+// anywhere does operations with wrong buffers where they do not count.
+func anywhere(c *mpi.Comm) error {
+	sum, all := mpi.BufOf(make([]int, 2)), mpi.BufOf(make([]int, 8))
+	if c.Rank() == 0 {
+		sum = wrong()
+	}
+	kept := []int{7}
+	err := first(c.ExscanBuf(mpi.BufOf([]int{1, 2}), sum, mpi.Sum), mpi.Exscan(c, []int{1, 2}, make([]int, 2)[:2*min(c.Rank(), 1)], mpi.Sum))
+	err = first(err, mpi.Exscan(c, []int{1}, kept, mpi.Sum))
+	if want := []int{7, 1, 2, 3}[c.Rank()]; kept[0] != want {
+		err = first(err, fmt.Errorf("got %v, want %d", kept, want))
+	}
+	if sum = mpi.BufOf(make([]int, 2)); c.Rank() != 1 {
+		sum, all = wrong(), wrong()
+	}
+	own := mpi.BufOf(make([]int, 2))
+	return first(err, c.ReduceBuf(own, sum, mpi.Sum, 1), c.GatherBuf(own, all, 1), c.ScatterBuf(all, own, 1))
+}
+
+// apart does so between two sides: the second rank of the first is the root.
+func apart(s sides) error {
+	root, sum, all, own := 1, wrong(), wrong(), mpi.BufOf(make([]int, 2))
+	if s.low {
+		root, own = mpi.ProcNull, wrong()
+		if s.x.Rank() == 1 {
+			root, sum, all = mpi.Root, mpi.BufOf(make([]int, 2)), mpi.BufOf(make([]int, 4))
+		}
+	}
+	return first(s.x.ReduceBuf(own, sum, mpi.Sum, root), s.x.GatherBuf(own, all, root), s.x.ScatterBuf(all, own, root))
+}

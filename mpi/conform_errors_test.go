@@ -99,7 +99,7 @@ func inSizes(c *mpi.Comm) []mistake {
 	return []mistake{
 		{"Reduce at the root", mpi.Reduce(c, b, six, mpi.Sum, c.Rank()), mpi.ErrCount}, {"Allreduce", mpi.Allreduce(c, six, b, mpi.Sum), mpi.ErrCount},
 		{"Allreduce of an empty slice", mpi.Allreduce(c, []int{}, b, mpi.Sum), mpi.ErrCount}, {"Scan", mpi.Scan(c, b, six, mpi.Sum), mpi.ErrCount},
-		{"Exscan", mpi.Exscan(c, b, six, mpi.Sum), mpi.ErrCount}, {"ReduceScatterBlock", mpi.ReduceScatterBlock(c, six, b, mpi.Sum), mpi.ErrCount},
+		{"ReduceScatterBlock", mpi.ReduceScatterBlock(c, six, b, mpi.Sum), mpi.ErrCount},
 		{"ReduceScatterBlock in place", mpi.ReduceScatterBlock(c, nil, make([]int, 4), mpi.Sum), mpi.ErrCount},
 		{"ReduceScatter of two counts", mpi.ReduceScatter(c, six, b, []int{3, 3}, mpi.Sum), mpi.ErrCount}, {"ReduceScatter of less", mpi.ReduceScatter(c, six, b, []int{1, 1, 1}, mpi.Sum), mpi.ErrCount},
 		{"ReduceScatter below zero", mpi.ReduceScatter(c, six, b, []int{7, -1, 0}, mpi.Sum), mpi.ErrBuffer}, {"Gather at the root", mpi.Gather(c, b, b, c.Rank()), mpi.ErrCount},
@@ -262,6 +262,7 @@ func TestInterMistakes(t *testing.T) {
 			{"a graph", errOf(x.GraphCreate([]int{0}, nil, false)), mpi.ErrComm}, {"neighbours", errOf(x.DistGraphCreateAdjacent(nil, nil, nil, nil, false)), mpi.ErrComm},
 			{"SplitBy", errOf(x.SplitBy(mpi.Host, 0)), mpi.ErrComm}, {"CreateGroup", errOf(x.CreateGroup(x.Group(), 0)), mpi.ErrComm}, {"a window", errOf(mpi.AllocateWin[int](x, 1)), mpi.ErrComm},
 			{"Bcast from 2", mpi.Bcast(x, b, 2), mpi.ErrRoot}, {"Allreduce in place", mpi.Allreduce(x, nil, b, mpi.Sum), mpi.ErrCount}, {"Alltoall in place", mpi.Alltoall(x, nil, b), mpi.ErrBuffer},
+			{"Alltoallw in place", mpi.Alltoallw(x, nil, []mpi.Buf{mpi.BufOf(b), mpi.BufOf(b), mpi.BufOf(b)}[:x.RemoteSize()]), mpi.ErrBuffer},
 			{"Send to 2", mpi.Send(x, b, 2, 0), mpi.ErrRank}, {"Accept", errOf(x.Accept("", 0)), mpi.ErrComm}, {"Spawn", errOf(x.Spawn(0)), mpi.ErrComm}, {"Shrink", errOf(x.Shrink()), mpi.ErrUnsupported},
 			{"InterCreate", errOf(x.InterCreate(0, c, 0, 0)), mpi.ErrComm},
 		}...)

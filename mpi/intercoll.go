@@ -326,7 +326,7 @@ func (c *Comm) interAllgatherv(op string, send, recv vec, l Layout) (*run, error
 // interAlltoall is Alltoall and Alltoallv: a has layouts.
 func (c *Comm) interAlltoall(op string, a coll.Args, send, recv vec) (*run, error) {
 	if a.InPlace {
-		return nil, fail(op, ErrBuffer, "there is no in place on intercommunicators")
+		return nil, inPlaceInter(op)
 	}
 	out, in := Layout{a.Counts, a.Displs}, Layout{a.RecvCounts, a.RecvDispls}
 	s := c.stages()
@@ -342,4 +342,9 @@ func (c *comm) everybody(tag int32) circle {
 		o.procs = append(slices.Clone(o.procs), c.remote.procs...)
 	}
 	return o
+}
+
+// inPlaceInter is the error of an operation that would be in place there.
+func inPlaceInter(op string) error {
+	return fail(op, ErrBuffer, "there is no in place on intercommunicators")
 }

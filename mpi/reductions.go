@@ -107,7 +107,7 @@ func ScanInit[T Scalar](c *Comm, send, recv []T, o Op) (*Persistent, error) {
 }
 
 // Exscan combines send of the ranks below this one into recv, which rank 0 keeps as
-// it was.
+// it was: there it may be anything, unless the operation is in place.
 func Exscan[T Scalar](c *Comm, send, recv []T, o Op) error {
 	return c.do("Exscan", func(op string) (*run, error) { return c.scan(op, coll.OpExscan, vecOf(send), vecOf(recv), o) })
 }
