@@ -68,6 +68,7 @@ type attrs struct {
 	mu    sync.Mutex // guards order and of
 	order []*keyState
 	of    map[*keyState]any
+	going map[*keyState]chan struct{} // those whose Delete runs; closed after that
 }
 
 func (a *attrs) set(op string, k *keyState, v any) error {
@@ -77,27 +78,69 @@ func (a *attrs) set(op string, k *keyState, v any) error {
 	if k == MaxRate.keyState {
 		return fail(op, ErrKeyval, "MaxRate is meshd's to say; set MATB")
 	}
-	if err := a.remove(op, k, true); err != nil {
-		return err
+	for placed := false; !placed; placed = a.put(k, v) { // another may have set it since
+		if err := a.remove(op, k, true); err != nil {
+			return err
+		}
 	}
-	a.put(k, v)
 	if k == MATB.keyState {
 		a.hints.inForce(a, v.(Rate))
 	}
 	return nil
 }
 
-// put stores a value in a place that has none.
-func (a *attrs) put(k *keyState, v any) {
+// put stores a value in a place that has none; false: it has one.
+func (a *attrs) put(k *keyState, v any) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.of == nil {
 		a.of = map[*keyState]any{}
 	}
-	if _, ok := a.of[k]; !ok {
-		a.order = append(a.order, k)
+	if _, ok := a.of[k]; ok {
+		return false
 	}
+	a.order = append(a.order, k)
 	a.of[k] = v
+	return true
+}
+
+// claim returns a value that the caller alone deletes, until settle; it waits for who
+// deletes it already.
+func (a *attrs) claim(k *keyState) (any, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.going[k] != nil {
+		c := a.going[k]
+		a.mu.Unlock()
+		<-c
+		a.mu.Lock()
+	}
+	v, ok := a.of[k]
+	if ok {
+		if a.going == nil {
+			a.going = map[*keyState]chan struct{}{}
+		}
+		a.going[k] = make(chan struct{})
+	}
+	return v, ok
+}
+
+// settle ends a claim; the value is gone, or stays.
+func (a *attrs) settle(k *keyState, gone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	close(a.going[k])
+	delete(a.going, k)
+	if !gone {
+		return
+	}
+	delete(a.of, k)
+	for i, o := range a.order {
+		if o == k {
+			a.order = append(a.order[:i:i], a.order[i+1:]...)
+			break
+		}
+	}
 }
 
 func (a *attrs) get(k *keyState) (any, bool) {
@@ -120,27 +163,21 @@ func (a *attrs) delete(op string, k *keyState, absentGood bool) error {
 
 // remove runs the delete function without holding the lock: it is the user's.
 func (a *attrs) remove(op string, k *keyState, absentGood bool) error {
-	v, ok := a.get(k)
+	v, ok := a.claim(k)
 	if !ok {
 		if absentGood {
 			return nil
 		}
 		return fail(op, ErrKeyval, "the attribute is not set")
 	}
+	gone := false
+	defer func() { a.settle(k, gone) }() // a function that panics keeps nobody waiting
 	if k.remove != nil {
 		if err := k.remove(v); err != nil {
 			return &Error{Op: op, Class: ErrOther, Peer: -1, Err: err}
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.of, k)
-	for i, o := range a.order {
-		if o == k {
-			a.order = append(a.order[:i:i], a.order[i+1:]...)
-			break
-		}
-	}
+	gone = true
 	return nil
 }
 

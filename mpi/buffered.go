@@ -13,9 +13,12 @@ const BsendOverhead = 64
 // counted: the memory is the garbage collector's.
 type buffer struct {
 	mu   sync.Mutex // guards the rest
-	idle *sync.Cond // used is zero; made by who waits first
+	idle *sync.Cond // what FlushBuffer waits for may be sent; made by who waits first
 	size int
 	used int
+
+	flushes uint64         // FlushBuffer has been called so often
+	kept    map[uint64]int // messages that are not sent, by the number of flushes before them
 }
 
 // AttachBuffer gives Bsend size bytes to keep messages in until they are sent.
@@ -39,14 +42,15 @@ func (w *World) AttachBuffer(size int) error {
 // DetachBuffer waits until all that Bsend kept is sent, takes the buffer away and
 // returns its size.
 func (w *World) DetachBuffer() (size int, err error) {
-	w.FlushBuffer()
 	b := &w.buffer
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.size == 0 {
+		b.mu.Unlock()
 		return 0, fail("DetachBuffer", ErrBuffer, "no buffer is attached")
 	}
-	size, b.size = b.size, 0
+	size, b.size = b.size, 0 // no Bsend comes in between
+	b.mu.Unlock()
+	w.FlushBuffer()
 	return size, nil
 }
 
@@ -58,25 +62,46 @@ func (w *World) FlushBuffer() {
 	if b.idle == nil {
 		b.idle = sync.NewCond(&b.mu)
 	}
-	for b.used > 0 {
+	before := b.flushes
+	for b.flushes++; b.holds(before); {
 		b.idle.Wait()
 	}
 }
 
-func (b *buffer) reserve(op string, n int) error {
+// holds reports whether a message is kept that came after so many flushes or fewer.
+func (b *buffer) holds(flushes uint64) bool {
+	for n := range b.kept {
+		if n <= flushes {
+			return true
+		}
+	}
+	return false
+}
+
+// reserve takes room for a message; release wants to know after how many flushes.
+func (b *buffer) reserve(op string, n int) (flushes uint64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.used+n > b.size {
-		return fail(op, ErrBuffer, "%d bytes do not fit into the %d that are free; AttachBuffer gives more", n, b.size-b.used)
+		return 0, fail(op, ErrBuffer, "%d bytes do not fit into the %d that are free; AttachBuffer gives more", n, b.size-b.used)
 	}
 	b.used += n
-	return nil
+	if b.kept == nil {
+		b.kept = map[uint64]int{}
+	}
+	b.kept[b.flushes]++
+	return b.flushes, nil
 }
 
-func (b *buffer) release(n int) {
+func (b *buffer) release(flushes uint64, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used -= n; b.used == 0 && b.idle != nil {
+	b.used -= n
+	if b.kept[flushes]--; b.kept[flushes] > 0 {
+		return
+	}
+	delete(b.kept, flushes)
+	if b.idle != nil {
 		b.idle.Broadcast()
 	}
 }
@@ -88,7 +113,10 @@ func Bsend[T Scalar](c *Comm, buf []T, dest, tag int) error {
 
 // Ibsend is Bsend as a request, which is complete at once.
 func Ibsend[T Scalar](c *Comm, buf []T, dest, tag int) (Request, error) {
-	return Request{}, c.bsend("Ibsend", bytesOf(buf), dest, tag)
+	if err := c.bsend("Ibsend", bytesOf(buf), dest, tag); err != nil {
+		return Request{}, err
+	}
+	return c.ended("Ibsend", dest, engine.Status{Source: engine.AnyProc, Tag: AnyTag})
 }
 
 func (c *Comm) bsend(op string, data []byte, dest, tag int) error {
@@ -100,15 +128,16 @@ func (c *Comm) bsend(op string, data []byte, dest, tag int) error {
 		c.sends(op, to, len(data))
 	}
 	n := len(data) + BsendOverhead
-	if err := c.w.buffer.reserve(op, n); err != nil {
+	flushes, err := c.w.buffer.reserve(op, n)
+	if err != nil {
 		return err
 	}
 	id, err := c.w.eng.Isend(&engine.SendArgs{
 		To: to, Context: c.base + ctxMessages, Tag: int32(tag), Mode: engine.Standard, Data: append([]byte(nil), data...),
-		Done: func(*engine.Op, engine.Status, error) { c.w.buffer.release(n) },
+		Done: func(*engine.Op, engine.Status, error) { c.w.buffer.release(flushes, n) },
 	})
 	if err != nil {
-		c.w.buffer.release(n)
+		c.w.buffer.release(flushes, n)
 		return c.wrap(op, dest, err)
 	}
 	c.w.eng.Free(id)

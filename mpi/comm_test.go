@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mpi"
 	"github.com/meshmpi/meshmpi/mpi/mpitest"
@@ -386,5 +389,33 @@ func TestFreedUnderWay(t *testing.T) {
 			return fmt.Errorf("%s is made when %s is free again", f, number)
 		}
 		return first(e.Free(), f.Free())
+	})
+}
+
+// TestAttrOfTwo: what two goroutines set at one time is deleted once each.
+func TestAttrOfTwo(t *testing.T) {
+	mpitest.Run(t, 1, func(c *mpi.Comm) error {
+		var n [3]atomic.Int32
+		k := mpi.NewKey(mpi.KeyOptions[int]{Delete: func(v int) error { n[v].Add(1); time.Sleep(20 * time.Millisecond); return nil }})
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		_ = mpi.SetAttr(d, k, 0)
+		var wg sync.WaitGroup
+		for i := 1; i <= 2; i++ {
+			wg.Add(1)
+			go func() { defer wg.Done(); _ = mpi.SetAttr(d, k, i) }()
+		}
+		wg.Wait()
+		if err := d.Free(); err != nil {
+			return err
+		}
+		for v := range n {
+			if got := n[v].Load(); got != 1 {
+				t.Errorf("value %d was deleted %d times, want 1", v, got)
+			}
+		}
+		return nil
 	})
 }

@@ -346,3 +346,86 @@ func TestFreedRequests(t *testing.T) {
 		return nil
 	})
 }
+
+// TestIbsendRequest: a request that is complete at once is one, until somebody has waited for it.
+func TestIbsendRequest(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			for range 4 {
+				if _, err := mpi.Recv(c, make([]int32, 1), 0, 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		_ = c.World().AttachBuffer(4096)
+		buf := []int32{1}
+		r, err := mpi.Ibsend(c, buf, 1, 1)
+		if err != nil {
+			return err
+		}
+		if i, _, _ := mpi.WaitAny([]mpi.Request{r}); i != 0 {
+			t.Errorf("WaitAny of an Ibsend: index %d, want 0", i)
+		}
+		r, _ = mpi.Ibsend(c, buf, 1, 1)
+		if in, _, _ := mpi.WaitSome([]mpi.Request{r}); len(in) != 1 {
+			t.Errorf("WaitSome of an Ibsend: %v", in)
+		}
+		r, _ = mpi.Ibsend(c, buf, 1, 1)
+		if err := r.Free(); err != nil {
+			t.Errorf("Free of an Ibsend: %v", err)
+		}
+		p, _ := mpi.BsendInit(c, buf, 1, 1)
+		_ = p.Start()
+		if err := p.Start(); err == nil { // an active request must not be started again
+			t.Errorf("Start of a BsendInit that is active: no error")
+		}
+		return nil
+	})
+}
+
+// TestFlushBuffer: it waits for what is kept when it is called, not for what comes later: here the receiver
+// takes a message only when the next is kept.
+func TestFlushBuffer(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		const n = 20
+		big, tok := make([]byte, 1<<20), []byte{0}
+		if c.Rank() == 1 { // receives message i only when i+1 is in the buffer
+			for range n {
+				if _, err := mpi.Recv(c, tok, 0, 2); err != nil {
+					return err
+				}
+				if _, err := mpi.Recv(c, big, 0, 1); err != nil {
+					return err
+				}
+			}
+			_, err := mpi.Recv(c, big, 0, 1)
+			return err
+		}
+		w := c.World()
+		_ = w.AttachBuffer(1 << 24)
+		if err := mpi.Bsend(c, big, 1, 1); err != nil {
+			return err
+		}
+		end := make(chan struct{})
+		go func() { w.FlushBuffer(); close(end) }()
+		var late error
+		for i := range n {
+			time.Sleep(20 * time.Millisecond)
+			if err := mpi.Bsend(c, big, 1, 1); err != nil {
+				return err
+			}
+			if err := mpi.Send(c, tok, 1, 2); err != nil {
+				return err
+			}
+			if i == n-1 {
+				select {
+				case <-end:
+				default:
+					late = errors.New("FlushBuffer waits for messages that were not there when it was called")
+				}
+			}
+		}
+		return late
+	}, mpitest.Timeout(10*time.Second))
+}

@@ -16,9 +16,9 @@ import (
 
 // spawning is what a process has of ports.
 type spawning struct {
-	mu    sync.Mutex // guards what follows
-	ports map[int32]bool
-	next  int32 // number of the next port
+	mu    sync.Mutex       // guards what follows
+	ports map[int32]string // their names
+	next  int32            // number of the next port
 }
 
 // The context in which processes meet that have no communicator in common, and
@@ -52,12 +52,12 @@ func (w *World) OpenPort() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ports == nil {
-		s.ports = map[int32]bool{}
+		s.ports = map[int32]string{}
 	}
 	n := s.next
 	s.next++
-	s.ports[n] = true
-	return fmt.Sprintf("%s %d %s", portMagic, n, w.selfRecord()), nil
+	s.ports[n] = fmt.Sprintf("%s %d %s", portMagic, n, w.selfRecord())
+	return s.ports[n], nil
 }
 
 func (w *World) selfRecord() string {
@@ -86,7 +86,7 @@ func (w *World) ClosePort(name string) error {
 	s := &w.spawning
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ports[tag] {
+	if s.ports[tag] != strings.TrimSpace(name) {
 		return fail("ClosePort", ErrPort, "the port is not open")
 	}
 	delete(s.ports, tag)
@@ -207,7 +207,7 @@ func (l *listener) stop(op *engine.Op, why error) bool {
 func (o *circle) listenAt(op, port string) (*listener, error) {
 	at, _, err := parsePort(port)
 	o.w.spawning.mu.Lock()
-	open := o.w.spawning.ports[at]
+	open := o.w.spawning.ports[at] == strings.TrimSpace(port) // another process has one of that number, too
 	o.w.spawning.mu.Unlock()
 	if err != nil || !open {
 		return nil, fail(op, ErrPort, "%.40q is no open port of this process", port)

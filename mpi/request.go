@@ -181,11 +181,16 @@ func (c *Comm) request(op string, peer int, id engine.ID, err error) (Request, e
 
 // nobody is the request of an operation with ProcNull, which has ended.
 func (c *Comm) nobody(op string) (Request, error) {
+	return c.ended(op, ProcNull, engine.Status{Source: noProc, Tag: AnyTag})
+}
+
+// ended is a request that is complete from the beginning.
+func (c *Comm) ended(op string, peer int, st engine.Status) (Request, error) {
 	id, err := c.w.eng.General()
 	if err == nil {
-		c.w.eng.Do(func(held *engine.Op) { held.Complete(id, engine.Status{Source: noProc, Tag: AnyTag}, nil) })
+		c.w.eng.Do(func(held *engine.Op) { held.Complete(id, st, nil) })
 	}
-	return c.request(op, ProcNull, id, err)
+	return c.request(op, peer, id, err)
 }
 
 // WaitAll waits for all requests. st, if not nil, gets their statuses and must

@@ -357,3 +357,29 @@ func TestNothingRemembered(t *testing.T) {
 		return mpi.Barrier(c)
 	}, mpitest.FaultTolerant())
 }
+
+// TestMrecvRevoked: a message that was probed before is not received any more.
+func TestMrecvRevoked(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		d, err := c.Dup()
+		if err != nil {
+			return err
+		}
+		if d.Rank() == 0 {
+			if err := mpi.Send(d, []int32{7}, 1, 1); err != nil {
+				return err
+			}
+			return mpi.Barrier(c)
+		}
+		m, err := d.Mprobe(0, 1)
+		if err != nil {
+			return err
+		}
+		_ = d.Revoke()
+		st, err := mpi.Mrecv(&m, make([]int32, 1))
+		if !errors.Is(err, mpi.ErrRevoked) {
+			t.Errorf("Mrecv in a revoked communicator: %v, %v", st, err)
+		}
+		return mpi.Barrier(c)
+	})
+}

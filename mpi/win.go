@@ -115,7 +115,8 @@ func (w *window) Group() *Group { return w.c.group }
 // Free ends the use of a window; it is collective, and no epoch may be open, unless the
 // window is revoked, since then no call can end it. When a
 // member has died it fails with ErrProcFailed, and the window is freed nevertheless, without
-// waiting for the others; those who still use it are told so by ErrRevoked.
+// waiting for the others; those who still use it are told so by ErrRevoked. So it is where an
+// attribute's Delete fails, with that error.
 func (w *window) Free() error {
 	const op = "Win.Free"
 	err := w.usable(op)
@@ -128,14 +129,11 @@ func (w *window) Free() error {
 	if open && err == nil {
 		return fail(op, ErrRMASync, "an epoch is open")
 	}
-	if err := w.attrs.clear(op); err != nil {
-		return err
-	}
 	if err == nil {
 		err = w.bereaved(op)
 	}
 	if err == nil { // otherwise others may wait for us, and not come
-		err = Barrier(w.c)
+		err = errors.Join(w.flushAll(op), Barrier(w.c)) // a Fence may have been the last call before accesses
 	}
 	if err != nil && !errors.Is(err, ErrProcFailed) && !errors.Is(err, ErrRevoked) {
 		return err
@@ -146,7 +144,7 @@ func (w *window) Free() error {
 	w.mu.Lock()
 	w.freed = true
 	w.mu.Unlock()
-	return errors.Join(err, w.c.Free())
+	return errors.Join(err, w.attrs.clear(op), w.c.Free())
 }
 
 // Revoke ends whatever waits for others in the window, at all its members, with ErrRevoked,

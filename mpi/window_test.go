@@ -1,6 +1,7 @@
 package mpi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -334,4 +335,60 @@ func TestWinSelf(t *testing.T) {
 		}
 		return first(err, want("what was there", old, src), want("sum", w.Memory()[6:7], []int64{2 * src[6]}))
 	})
+}
+
+// TestFreeAfterAccess: what was begun under an open Fence is done before the window goes.
+func TestFreeAfterAccess(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1<<20)
+		if err != nil {
+			return err
+		}
+		if err := w.Fence(); err != nil {
+			return err
+		}
+		var r mpi.Request
+		if c.Rank() == 0 {
+			time.Sleep(100 * time.Millisecond)
+			if r, err = w.Rget(make([]int64, 1<<20), 1, 0); err != nil {
+				return err
+			}
+		}
+		err = w.Free()
+		if c.Rank() == 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if _, e := r.WaitContext(ctx); e != nil {
+				return fmt.Errorf("Free: %v; then Wait of the Rget: %v", err, e)
+			}
+		}
+		return err
+	}, mpitest.Timeout(6*time.Second))
+}
+
+// TestFreeBadAttr: a Delete that fails at one member keeps nobody waiting.
+func TestFreeBadAttr(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		w, err := mpi.AllocateWin[int64](c, 1)
+		if err != nil {
+			return err
+		}
+		bad := errors.New("no")
+		k := mpi.NewKey(mpi.KeyOptions[int]{Delete: func(int) error {
+			if c.Rank() == 0 {
+				return bad
+			}
+			return nil
+		}})
+		if err := mpi.SetWinAttr(w, k, 1); err != nil {
+			return err
+		}
+		if err = w.Free(); c.Rank() > 0 {
+			return err
+		}
+		if !errors.Is(err, bad) || !errors.Is(w.Fence(), mpi.ErrWin) {
+			return fmt.Errorf("Free: %v, and then Fence: %v", err, w.Fence())
+		}
+		return nil
+	}, mpitest.Timeout(10*time.Second))
 }

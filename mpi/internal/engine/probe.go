@@ -184,6 +184,11 @@ func (e *Engine) imrecv(msg Message, a *RecvArgs) (*request, error) {
 		e.freeMessage(m)
 		return nil, err
 	}
+	if d := e.contexts[m.ctx]; d != nil && d.revoked != nil {
+		e.release(r)
+		e.discard(m)
+		return nil, d.revoked
+	}
 	r.envelope = m.envelope
 	r.buf, r.swap, r.done = a.Buf, a.Swap, a.Done
 	e.give(m, r)
