@@ -17,6 +17,7 @@ deps: ## Debian packages that tests and the demo run against
 	@./scripts/deps
 
 test: deps build race ## every test, with the race detector
+	$(GO) test -count=1 -run '^TestAllocations$$' ./mpi/internal/engine # not with the race detector, which allocates
 	$(GO) test -race -count=1 -p 1 -timeout 40m $(TESTS) # one package at a time: labs and ranks fill two cores
 
 demo: deps build ## two sites behind NATs, unmodified MPI programs across them

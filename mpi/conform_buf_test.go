@@ -207,3 +207,89 @@ func apart(s sides) error {
 	}
 	return first(s.x.ReduceBuf(own, sum, mpi.Sum, root), s.x.GatherBuf(own, all, root), s.x.ScatterBuf(all, own, root))
 }
+
+// TestBufMessages sends columns of a matrix round in every way there is for Bufs.
+func TestBufMessages(t *testing.T) {
+	col, err := datatype.Vector(3, 1, 4, datatype.Basic(datatype.Uint16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range networks {
+		mpitest.Run(t, 3, func(c *mpi.Comm) error {
+			next, previous := (c.Rank()+1)%3, (c.Rank()+2)%3
+			m, back := make([]uint16, 12), make([]uint16, 12)
+			mine, got := mpi.NewBuf(m, 1, col).At(2), mpi.NewBuf(back, 1, col).At(2)
+			for k, way := range bufWays(mine, got, next, previous) {
+				for round := range 3 {
+					for i := range m {
+						m[i], back[i] = uint16(1000*c.Rank()+100*round+i), 0
+					}
+					st, err := way(c)
+					if err == nil && (st.Source != previous || st.Bytes != 6) {
+						err = fmt.Errorf("status %+v", st)
+					}
+					for i, v := range back {
+						if want := uint16(1000*previous + 100*round + i); i%4 == 1 && v != want || i%4 != 1 && v != 0 {
+							err = first(err, fmt.Errorf("element %d is %d", i, v))
+						}
+					}
+					if err != nil {
+						return fmt.Errorf("way %d, round %d: %w", k, round, err)
+					}
+				}
+			}
+			return nil
+		}, network...)
+	}
+}
+
+// bufWays are the ways to send a Buf on and receive one.
+func bufWays(mine, got mpi.Buf, next, previous int) []func(c *mpi.Comm) (mpi.Status, error) {
+	// received begins to receive, says so to who sends, and sends by send.
+	received := func(c *mpi.Comm, send func() error) (mpi.Status, error) {
+		r, err := c.IrecvBuf(got, previous, 1)
+		if err != nil {
+			return mpi.Status{}, err
+		}
+		if err := first(mpi.Barrier(c), send()); err != nil {
+			return mpi.Status{}, err
+		}
+		return r.Wait()
+	}
+	var out, in *mpi.Persistent
+	return []func(c *mpi.Comm) (mpi.Status, error){
+		func(c *mpi.Comm) (mpi.Status, error) { return c.SendrecvBuf(mine, next, 1, got, previous, 1) },
+		func(c *mpi.Comm) (mpi.Status, error) {
+			return received(c, func() error { return c.RsendBuf(mine, next, 1) })
+		},
+		func(c *mpi.Comm) (mpi.Status, error) {
+			return received(c, func() error { return done(c.IssendBuf(mine, next, 1)) })
+		},
+		func(c *mpi.Comm) (mpi.Status, error) {
+			r, err := c.IsendBuf(mine, next, 1)
+			if err != nil {
+				return mpi.Status{}, err
+			}
+			m, err := c.Mprobe(previous, 1)
+			if err != nil {
+				return mpi.Status{}, err
+			}
+			st, err := mpi.MrecvBuf(&m, got)
+			_, serr := r.Wait()
+			return st, first(err, serr)
+		},
+		func(c *mpi.Comm) (st mpi.Status, err error) {
+			if out == nil {
+				if out, err = c.SendBufInit(mine, next, 1); err == nil {
+					in, err = c.RecvBufInit(got, previous, 1)
+				}
+			}
+			if err = first(err, mpi.StartAll(in, out)); err != nil {
+				return st, err
+			}
+			st, err = in.Wait()
+			_, serr := out.Wait()
+			return st, first(err, serr)
+		},
+	}
+}

@@ -429,7 +429,8 @@ func TestMisuse(t *testing.T) {
 		_, file := c.OpenFile("x", 0, nil)
 		_, session := mpi.NewSession(context.Background(), nil)
 		_, part := mpi.PsendInit(c, b, 2, 0, 0)
-		for _, err := range []error{file, session, part} {
+		_, parts := mpi.PrecvInit(c, b, 2, 0, 0)
+		for _, err := range []error{file, session, part, parts} {
 			if !errors.Is(err, mpi.ErrUnsupported) {
 				return fmt.Errorf("what is not there: %v", err)
 			}

@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"sync"
@@ -143,97 +142,6 @@ func (b Buf) landing(op string) (m []byte, place func(n int) error, err error) {
 		_, err := b.typ.UnpackAt(b.mem, m[:n], b.origin, b.count, 0)
 		return err
 	}, nil
-}
-
-// SendBuf is Send of a Buf.
-func (c *Comm) SendBuf(b Buf, dest, tag int) error {
-	r, err := c.isendBuf("SendBuf", b, dest, tag, engine.Standard)
-	if err != nil {
-		return err
-	}
-	_, err = r.wait("SendBuf", c.ctx)
-	return err
-}
-
-// SsendBuf is Ssend of a Buf.
-func (c *Comm) SsendBuf(b Buf, dest, tag int) error {
-	r, err := c.isendBuf("SsendBuf", b, dest, tag, engine.Synchronous)
-	if err != nil {
-		return err
-	}
-	_, err = r.wait("SsendBuf", c.ctx)
-	return err
-}
-
-// IsendBuf begins a SendBuf. Items that are not in one piece are copied at once.
-func (c *Comm) IsendBuf(b Buf, dest, tag int) (Request, error) {
-	return c.isendBuf("IsendBuf", b, dest, tag, engine.Standard)
-}
-
-// BsendBuf is Bsend of a Buf.
-func (c *Comm) BsendBuf(b Buf, dest, tag int) error {
-	const op = "BsendBuf"
-	if to, err := c.dest(op, dest, tag); err != nil || to == noProc {
-		return cmp.Or(err, b.check(op))
-	}
-	m, err := b.packed(op)
-	if err != nil {
-		return err
-	}
-	return c.bsend(op, m, dest, tag)
-}
-
-// unsent is the request of a Buf that goes to ProcNull or comes from there, of which no
-// copy is needed, unless there is an error.
-func (c *Comm) unsent(op string, err error, b Buf) (Request, error) {
-	if err = cmp.Or(err, b.check(op)); err != nil {
-		return Request{}, err
-	}
-	return c.nobody(op)
-}
-
-func (c *Comm) isendBuf(op string, b Buf, dest, tag int, mode engine.Mode) (Request, error) {
-	if to, err := c.dest(op, dest, tag); err != nil || to == noProc {
-		return c.unsent(op, err, b)
-	}
-	m, err := b.packed(op)
-	if err != nil {
-		return Request{}, err
-	}
-	return c.isend(op, m, dest, tag, mode)
-}
-
-// RecvBuf is Recv into a Buf. A shorter message fills its first items.
-func (c *Comm) RecvBuf(b Buf, source, tag int) (Status, error) {
-	r, err := c.irecvBuf("RecvBuf", b, source, tag)
-	if err != nil {
-		return Status{}, err
-	}
-	return r.block("RecvBuf", c.ctx)
-}
-
-// IrecvBuf begins a RecvBuf.
-func (c *Comm) IrecvBuf(b Buf, source, tag int) (Request, error) {
-	return c.irecvBuf("IrecvBuf", b, source, tag)
-}
-
-func (c *Comm) irecvBuf(op string, b Buf, source, tag int) (Request, error) {
-	from, err := c.source(op, source, tag)
-	if err != nil || from == noProc {
-		return c.unsent(op, err, b)
-	}
-	m, place, err := b.landing(op)
-	if err != nil {
-		return Request{}, err
-	}
-	a := &engine.RecvArgs{From: from, Context: c.base + ctxMessages, Tag: int32(tag), Buf: m, Swap: b.typ}
-	if place != nil {
-		a.Done = func(_ *engine.Op, st engine.Status, _ error) {
-			_ = place(int(min(st.Bytes, int64(len(m))))) // check has looked at all that can be wrong
-		}
-	}
-	id, err := c.w.eng.Irecv(a)
-	return c.request(op, source, id, err)
 }
 
 // Pack appends the items of a Buf to dst in the form of a message, which Unpack

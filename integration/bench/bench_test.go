@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"math"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -206,22 +204,6 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%s: %v: %s", tc.name, verdicts[i].Good, verdicts[i].Text)
 			}
 		}
-	}
-}
-
-// TestPlainAgent runs a command on another host, as mpirun does.
-func TestPlainAgent(t *testing.T) {
-	lab.Need(t, "bash")
-	l := lab.Start(t, lab.OneLAN())
-	a, err := startPlainAgent(context.Background(), l.Host("a2"), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.close()
-	out, err := l.Host("a1").Run(t.Context(), a.script, l.Host("a2").Addr4.String(), `hostname;`, `echo "two  words" >&2; exit 3`)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 3 || out != "a2\ntwo  words" {
-		t.Errorf("got %q, %v", out, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func mpiNeeds() map[string]string {
 type bareLAN struct {
 	lab      *lab.Lab
 	a, b     *lab.Host
-	agent    *plainAgent
+	agent    *lab.Agent
 	programs map[string]string // "pp openmpi" and so on: the executable
 }
 
@@ -63,7 +63,7 @@ func newBareLAN(ctx context.Context, env *Env, name string) (*bareLAN, error) {
 		return nil, err
 	}
 	m.a, m.b = m.lab.Host("a1"), m.lab.Host("a2")
-	if m.agent, err = startPlainAgent(ctx, m.b, env.Work); err != nil {
+	if m.agent, err = plainAgent(ctx, m.b, env.Work); err != nil {
 		_ = m.lab.Close()
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func newBareLAN(ctx context.Context, env *Env, name string) (*bareLAN, error) {
 
 func (m *bareLAN) close() {
 	_ = m.lab.Close()
-	m.agent.close()
+	m.agent.Close()
 }
 
 // openMPI is Open MPI's command line for ranks on one host, or for two on both. It
@@ -82,7 +82,7 @@ func (m *bareLAN) openMPI(ranks int, apart bool, program, args string) string {
 	line := "mpirun.openmpi --allow-run-as-root --mca pml ob1 "
 	if apart { // not bound: both hosts' first core is the machine's first
 		line += fmt.Sprintf("-n 2 --host %s:1,%s:1 --bind-to none --mca plm_rsh_agent %s --mca oob_tcp_if_include eth0 "+
-			"--mca btl tcp,self --mca btl_tcp_if_include eth0 ", m.a.Addr4, m.b.Addr4, m.agent.script)
+			"--mca btl tcp,self --mca btl_tcp_if_include eth0 ", m.a.Addr4, m.b.Addr4, m.agent.Script)
 	} else {
 		line += fmt.Sprintf("-n %d --oversubscribe --mca btl vader,self ", ranks)
 	}
@@ -117,7 +117,7 @@ func (m *bareLAN) hydra(ranks int, apart bool, program, mpi, args string) string
 		}
 		return "-n 1 " + env + program
 	}
-	return line + fmt.Sprintf("mpiexec.hydra -launcher rsh -launcher-exec %s -iface eth0 -hosts %s,%s %s : %s", m.agent.script, m.a.Addr4, m.b.Addr4, part(m.a), part(m.b))
+	return line + fmt.Sprintf("mpiexec.hydra -launcher rsh -launcher-exec %s -iface eth0 -hosts %s,%s %s : %s", m.agent.Script, m.a.Addr4, m.b.Addr4, part(m.a), part(m.b))
 }
 
 // job is a job on the LAN.
@@ -153,8 +153,6 @@ func (t *trio) contenders() []*contender {
 // best is the better rival.
 func (t *trio) best(w what) *player { return better(w, t.players[0], t.players[1]) }
 
-// slower is Go's time by that of the better rival.
-func (t *trio) slower(w what) float64 { return t.players[2].got[w].mean.by(t.best(w).got[w].mean) }
 
 // faster is Go's rate by that of the better rival.
 func (t *trio) faster(w what) float64 { return t.best(w).got[w].mean.by(t.players[2].got[w].mean) }
@@ -169,8 +167,8 @@ func (t *trio) rows() (rows [][]string) {
 			band = append(band, fmt.Sprintf("%.2f", p.got[w].mbps.median()/1e3))
 		}
 		best, own := t.best(w), t.players[2]
-		rows = append(rows, append(row, ratio(own.got[w].mean, best.got[w].mean), strings.Join(worst, " / "),
-			strings.Join(band, " / "), ratio(own.got[w].mbps, best.got[w].mbps)))
+		rows = append(rows, append(row, own.got[w].mean.over(best.got[w].mean).likely("%.2f"), strings.Join(worst, " / "),
+			strings.Join(band, " / "), own.got[w].mbps.over(best.got[w].mbps).likely("%.2f")))
 	}
 	return rows
 }
@@ -243,7 +241,7 @@ func gompi(ctx context.Context, env *Env) (Table, error) {
 
 func gompiMethod(rounds int, seconds float64) string {
 	return fmt.Sprintf("Two hosts of one LAN (veth, MTU 1500), nothing else on them. Ping-pong (integration/programs: c/pp.c and go/pp), a process for each rank, public API, "+
-		"the garbage collector on: half a round trip, for %g s each size in one job, after as many as take an eighth of that, %d rounds in turns; times are means, with the median and the least and greatest of the rounds; "+
+		"the garbage collector on: half a round trip, for %g s each size in one job, after as many as take an eighth of that, %d rounds in turns; times are means, with the median and the least and greatest of the rounds; quotients are medians of the rounds', with their 95 %% interval by the bootstrap over rounds; "+
 		"bandwidth is a message by its mean time. Open MPI and MPICH are Debian's. mpiexec.hydra starts MPICH and Go, mpirun Open MPI, and on two hosts a remote-shell agent that only passes the command on starts all of them. "+
 		"On one host everything is as it is by default, but Open MPI is told pml ob1 and btl vader,self, which spares it a search. On two hosts all use TCP on eth0: "+
 		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's, and with GOMAXPROCS=1, as it sets it by itself where two ranks share two processors, which here they do without knowing. "+
@@ -262,10 +260,10 @@ func judgeTrios(shm, tcp, many *trio) (all []Verdict) {
 	}{{tcp, goTCPBand}, {shm, goShmBand}} {
 		own := x.t.players[2]
 		best := x.t.best(small)
-		r := x.t.slower(small)
-		all = append(all, Verdict{r < goLatency+rounding, fmt.Sprintf("%s: %s in %.2f µs, by the better rival in %.2f, within the rounds %.2f of its time; it must be at most %.1f",
-			x.t.place, size(smallest), own.got[small].mean.median(), best.got[small].mean.median(), r, goLatency)})
-		r = x.t.faster(large)
+		q := own.got[small].mean.over(best.got[small].mean)
+		all = append(all, Verdict{q.median() < goLatency+rounding, fmt.Sprintf("%s: %s in %.2f µs, by the better rival in %.2f, within the rounds %s of its time; it must be at most %.1f",
+			x.t.place, size(smallest), own.got[small].mean.median(), best.got[small].mean.median(), q.likely("%.2f"), goLatency)})
+		r := x.t.faster(large)
 		all = append(all, Verdict{r >= x.band, fmt.Sprintf("%s: %s at %.2f Gb/s, by the better rival at %.2f, within the rounds %.2f of its rate; it must be at least %.1f",
 			x.t.place, size(largest), own.got[large].mbps.median()/1e3, x.t.best(large).got[large].mbps.median()/1e3, r, x.band)})
 	}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"github.com/meshmpi/meshmpi/integration/lab"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ const jobTime = 3 * time.Minute
 // mpiLAN is the flat LAN with what it takes to run MPI programs on it.
 type mpiLAN struct {
 	*flatLAN
-	agent *plainAgent
+	agent *lab.Agent
 	env   *Env
 }
 
@@ -25,7 +26,7 @@ func newMPILAN(ctx context.Context, env *Env, name string) (*mpiLAN, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := startPlainAgent(ctx, f.b, env.Work)
+	agent, err := plainAgent(ctx, f.b, env.Work)
 	if err != nil {
 		_ = f.net.Lab.Close()
 		return nil, err
@@ -35,7 +36,7 @@ func newMPILAN(ctx context.Context, env *Env, name string) (*mpiLAN, error) {
 
 func (m *mpiLAN) close() {
 	_ = m.net.Lab.Close()
-	m.agent.close()
+	m.agent.Close()
 }
 
 // plain is the command line of a plain Open MPI job on the LAN, whose data goes
@@ -46,7 +47,7 @@ func (m *mpiLAN) plain(link string, ranks int, program string) string {
 	slots := ranks / 2
 	return fmt.Sprintf("mpirun.openmpi --allow-run-as-root -n %d --host %s:%d,%s:%d --bind-to none --mca plm_rsh_agent %s "+
 		"--mca oob_tcp_if_include eth0 --mca pml ob1 --mca btl tcp,vader,self --mca btl_tcp_if_include %s %s",
-		ranks, m.a.Addr4, slots, m.b.Addr4, slots, m.agent.script, link, program)
+		ranks, m.a.Addr4, slots, m.b.Addr4, slots, m.agent.Script, link, program)
 }
 
 // meshrun is the command line of the same job over the overlay.

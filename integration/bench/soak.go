@@ -33,11 +33,11 @@ func soak(ctx context.Context, env *Env) (Table, error) {
 	}
 	defer func() { _ = l.Close() }()
 	a, b := l.Host("a1"), l.Host("a2")
-	agent, err := startPlainAgent(ctx, b, env.Work)
+	agent, err := plainAgent(ctx, b, env.Work)
 	if err != nil {
 		return Table{}, err
 	}
-	defer agent.close()
+	defer agent.Close()
 	messages := pick(env, 10_000_000, 100_000)
 	part := func(h *lab.Host) string {
 		return fmt.Sprintf("-n %d -env MESH_ADDRESS %s %s -messages %d", soakRanks/2, h.Addr4, program, messages)
@@ -47,7 +47,7 @@ func soak(ctx context.Context, env *Env) (Table, error) {
 	for _, x := range []struct{ place, line string }{
 		{"one host, shared memory", fmt.Sprintf("mpiexec.hydra -n %d %s -messages %d", soakRanks, program, messages)},
 		{"two hosts, TCP", fmt.Sprintf("mpiexec.hydra -genv MESH_NO_SHM 1 -launcher rsh -launcher-exec %s -iface eth0 -hosts %s:%d,%s:%d %s : %s",
-			agent.script, a.Addr4, soakRanks/2, b.Addr4, soakRanks/2, part(a), part(b))},
+			agent.Script, a.Addr4, soakRanks/2, b.Addr4, soakRanks/2, part(a), part(b))},
 	} {
 		job := printing{from: a, hosts: []*lab.Host{a, b}, program: program, line: x.line, lines: soakLines, within: soakWithin}
 		out, err := job.run(ctx)

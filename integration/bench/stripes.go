@@ -37,7 +37,7 @@ func stripeSizes() []int {
 type twoLines struct {
 	lab      *lab.Lab
 	a, b     *lab.Host
-	agent    *plainAgent
+	agent    *lab.Agent
 	programs map[string]string
 	lines    [][2]netip.Addr // of a and b on each line; the last loses
 }
@@ -65,7 +65,7 @@ func newTwoLines(ctx context.Context, env *Env, name string) (*twoLines, error) 
 		}
 		m.lines = append(m.lines, [2]netip.Addr{at, other})
 	}
-	if m.agent, err = startPlainAgent(ctx, m.b, env.Work); err != nil {
+	if m.agent, err = plainAgent(ctx, m.b, env.Work); err != nil {
 		_ = m.lab.Close()
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func newTwoLines(ctx context.Context, env *Env, name string) (*twoLines, error) 
 
 func (m *twoLines) close() {
 	_ = m.lab.Close()
-	m.agent.close()
+	m.agent.Close()
 }
 
 // over has a program run by two ranks over lines, with so many links.
@@ -87,7 +87,7 @@ func (m *twoLines) over(ctx context.Context, name, program, args string, links i
 		return fmt.Sprintf("-n 1 -env MESH_ADDRESS %s -env MESH_LINKS %d %s %s", strings.Join(addrs[i], ","), links, m.programs[program], args)
 	}
 	job := printing{from: m.a, hosts: []*lab.Host{m.a, m.b}, program: m.programs[program], lines: len(figures), within: 2 * jobTime,
-		line: fmt.Sprintf("mpiexec.hydra -launcher rsh -launcher-exec %s -iface eth0 -hosts %s,%s %s : %s", m.agent.script, m.a.Addr4, m.b.Addr4, part(0), part(1))}
+		line: fmt.Sprintf("mpiexec.hydra -launcher rsh -launcher-exec %s -iface eth0 -hosts %s,%s %s : %s", m.agent.Script, m.a.Addr4, m.b.Addr4, part(0), part(1))}
 	return newPlayer(name, figures, func() (string, error) { return job.run(ctx) })
 }
 

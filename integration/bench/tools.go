@@ -231,3 +231,8 @@ func parseBusy(stat string) (busy, total int64, err error) {
 	}
 	return busy, total, nil
 }
+
+// plainAgent is a remote shell to one host for callers on its LAN.
+func plainAgent(ctx context.Context, h *lab.Host, dir string) (*lab.Agent, error) {
+	return h.StartAgent(ctx, dir, func(ctx context.Context, _, line string) *lab.Cmd { return h.Command(ctx, "/bin/sh", "-c", line) })
+}
