@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -18,7 +19,13 @@ import (
 var networks = map[string][]mpitest.Option{
 	"memory": nil,
 	"wan":    {mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(1)},
+	"tcp":    {mpitest.Blocks(2), mpitest.With(mpi.WithNetwork(new(net.Dialer).DialContext, loopback))},
 	"group":  {mpitest.WAN(time.Millisecond, 0), mpitest.Blocks(2), mpitest.With(mpi.WithGroupLinks(2))},
+}
+
+// loopback listens on the machine's own interface.
+func loopback(ctx context.Context) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
 }
 
 // TestModes sends messages of every size in every mode, as blocking, nonblocking

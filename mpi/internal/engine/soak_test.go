@@ -48,7 +48,7 @@ func TestAllocations(t *testing.T) {
 					}
 				}
 			}
-			for range 3000 { // so that what is kept has been allocated
+			for range 30000 { // so that what is kept has been allocated: over several links all that is not acknowledged
 				late()
 				posted()
 			}
