@@ -20,7 +20,7 @@ func TestGoMPI(t *testing.T) {
 	}
 	example := func(name string) string { return goProgram(t, "../../mpi/examples/"+name) }
 	hello, heat, farm, sort := example("hello"), example("heat"), example("farm"), example("sort")
-	soak := goProgram(t, "../programs/go/soak")
+	soak, orders := goProgram(t, "../programs/go/soak"), goProgram(t, "../programs/go/orders")
 	four := "meshrun -n 4 -H a1:1,a2:1,b1:1,b2:1 "
 	for _, tc := range []struct{ what, line, says string }{
 		{"meshrun", four + hello, "rank 3 of 4 on b2 at site beta"},
@@ -28,6 +28,8 @@ func TestGoMPI(t *testing.T) {
 		{"own mpirun", `eval "$(meshctl env)"; mpirun.openmpi --allow-run-as-root -n 4 --host a1,a2,b1,b2 ` + hello, "rank 0 of 4 on a1 at site alpha"},
 		{"own mpirun, ranks elsewhere", `eval "$(meshctl env)"; mpirun.openmpi --allow-run-as-root -n 4 --host b1:2,a2:2 ` + hello, "rank 3 of 4 on a2 at site alpha"},
 		{"own mpirun, one host", "mpirun.openmpi --allow-run-as-root -n 2 --host a1:2 " + hello, "rank 1 of 2 on a1"},
+		{"own mpiexec, with messages", `eval "$(meshctl env)"; mpiexec.hydra -n 4 -hosts a1,b1,a2,b2 ` + orders, "orders: 4 ranks agree"},
+		{"own mpirun, with messages", `eval "$(meshctl env)"; mpirun.openmpi --allow-run-as-root -n 4 --host a1,b1,a2,b2 ` + orders, "orders: 4 ranks agree"},
 		{"alone", hello, "rank 0 of 1"},
 		{"two programs", "meshrun -n 1 -H a1:1,b1:1 " + hello + " : -n 1 " + hello, "rank 1 of 2 on b1 at site beta"},
 		{"heat, alone", heat + " -n 60 -steps 100", "mean 7.866773"},

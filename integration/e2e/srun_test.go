@@ -78,10 +78,12 @@ func TestSrun(t *testing.T) {
 	if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	hello := goProgram(t, "../../mpi/examples/hello")
+	hello, orders := goProgram(t, "../../mpi/examples/hello"), goProgram(t, "../programs/go/orders")
 	slurm(ctx, t, n)
 	for _, tc := range []struct{ what, line, says string }{
 		{"PMI", "srun --mpi=pmi2 -N 2 -n 4 " + hello, "rank 3 of 4 on b1"},
+		{"PMI, with messages", "srun --mpi=pmi2 -N 2 -n 4 " + orders, "orders: 4 ranks agree"},
+		{"numbers, with messages", "srun --mpi=none -N 2 -n 4 " + orders, "orders: 4 ranks agree"},
 		{"numbers", "srun --mpi=none -N 2 -n 4 " + hello, "rank 3 of 4 on b1 at site beta"},
 		{"numbers, after the other's settings", `eval "$(meshctl env)"; srun --mpi=none -N 2 -n 2 ` + hello, "rank 0 of 2 on a1 at site alpha"},
 		{"one host", "srun --mpi=none -N 1 -w b1 -n 3 " + hello, "rank 2 of 3 on b1"},
