@@ -9,37 +9,32 @@ import (
 
 // SendBuf is Send of a Buf.
 func (c *Comm) SendBuf(b Buf, dest, tag int) error {
-	r, err := c.isendBuf("SendBuf", b, dest, tag, engine.Standard)
-	if err != nil {
-		return err
-	}
-	_, err = r.wait("SendBuf", c.ctx)
-	return err
+	return c.sendBuf("SendBuf", b, dest, tag, engine.Standard)
 }
 
 // SsendBuf is Ssend of a Buf.
 func (c *Comm) SsendBuf(b Buf, dest, tag int) error {
-	r, err := c.isendBuf("SsendBuf", b, dest, tag, engine.Synchronous)
+	return c.sendBuf("SsendBuf", b, dest, tag, engine.Synchronous)
+}
+
+// RsendBuf is Rsend of a Buf.
+func (c *Comm) RsendBuf(b Buf, dest, tag int) error {
+	return c.sendBuf("RsendBuf", b, dest, tag, engine.Ready)
+}
+
+// sendBuf is the blocking send in the modes that need no buffer.
+func (c *Comm) sendBuf(op string, b Buf, dest, tag int, mode engine.Mode) error {
+	r, err := c.isendBuf(op, b, dest, tag, mode)
 	if err != nil {
 		return err
 	}
-	_, err = r.wait("SsendBuf", c.ctx)
+	_, err = r.wait(op, c.ctx)
 	return err
 }
 
 // IsendBuf begins a SendBuf. Items that are not in one piece are copied at once.
 func (c *Comm) IsendBuf(b Buf, dest, tag int) (Request, error) {
 	return c.isendBuf("IsendBuf", b, dest, tag, engine.Standard)
-}
-
-// RsendBuf is Rsend of a Buf.
-func (c *Comm) RsendBuf(b Buf, dest, tag int) error {
-	r, err := c.isendBuf("RsendBuf", b, dest, tag, engine.Ready)
-	if err != nil {
-		return err
-	}
-	_, err = r.wait("RsendBuf", c.ctx)
-	return err
 }
 
 // IssendBuf begins an SsendBuf, as IsendBuf does a SendBuf.
