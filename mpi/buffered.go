@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
@@ -113,10 +114,19 @@ func Bsend[T Scalar](c *Comm, buf []T, dest, tag int) error {
 
 // Ibsend is Bsend as a request, which is complete at once.
 func Ibsend[T Scalar](c *Comm, buf []T, dest, tag int) (Request, error) {
-	if err := c.bsend("Ibsend", bytesOf(buf), dest, tag); err != nil {
+	const op = "Ibsend"
+	if _, err := c.dest(op, dest, tag); err != nil {
 		return Request{}, err
 	}
-	return c.ended("Ibsend", dest, engine.Status{Source: engine.AnyProc, Tag: AnyTag})
+	// The request comes first: where there is none to have, nothing is sent.
+	r, err := c.ended(op, dest, engine.Status{Source: engine.AnyProc, Tag: AnyTag})
+	if err != nil {
+		return Request{}, err
+	}
+	if err := c.bsend(op, bytesOf(buf), dest, tag); err != nil {
+		return Request{}, errors.Join(err, r.Free())
+	}
+	return r, nil
 }
 
 func (c *Comm) bsend(op string, data []byte, dest, tag int) error {
