@@ -384,48 +384,44 @@ func TestIbsendRequest(t *testing.T) {
 	})
 }
 
-// TestFlushBuffer: it waits for what is kept when it is called, not for what comes later: here the receiver
-// takes a message only when the next is kept.
+// TestFlushBuffer: it waits for what is kept when it is called, not for what comes later.
+// Here something is always kept, since the receiver takes a message only when the next has
+// been, and there are more until FlushBuffer has returned.
 func TestFlushBuffer(t *testing.T) {
 	mpitest.Run(t, 2, func(c *mpi.Comm) error {
-		const n = 20
-		big, tok := make([]byte, 1<<20), []byte{0}
-		if c.Rank() == 1 { // receives message i only when i+1 is in the buffer
-			for range n {
-				if _, err := mpi.Recv(c, tok, 0, 2); err != nil {
-					return err
-				}
-				if _, err := mpi.Recv(c, big, 0, 1); err != nil {
+		const data, more = 1, 2
+		big, goOn := make([]byte, 1<<20), []byte{1}
+		if c.Rank() == 1 {
+			for goOn[0] == 1 {
+				_, err := mpi.Recv(c, goOn, 0, more)
+				_, err2 := mpi.Recv(c, big, 0, data)
+				if err := first(err, err2, mpi.Send(c, []byte{}, 0, more)); err != nil {
 					return err
 				}
 			}
-			_, err := mpi.Recv(c, big, 0, 1)
-			return err
+			return nil
 		}
 		w := c.World()
-		_ = w.AttachBuffer(1 << 24)
-		if err := mpi.Bsend(c, big, 1, 1); err != nil {
+		if err := first(w.AttachBuffer(1<<24), mpi.Bsend(c, big, 1, data)); err != nil {
 			return err
 		}
 		end := make(chan struct{})
 		go func() { w.FlushBuffer(); close(end) }()
-		var late error
-		for i := range n {
-			time.Sleep(20 * time.Millisecond)
-			if err := mpi.Bsend(c, big, 1, 1); err != nil {
-				return err
-			}
-			if err := mpi.Send(c, tok, 1, 2); err != nil {
-				return err
-			}
-			if i == n-1 {
-				select {
-				case <-end:
-				default:
-					late = errors.New("FlushBuffer waits for messages that were not there when it was called")
+		for goOn[0] == 1 {
+			select {
+			case <-end:
+				goOn[0] = 0
+			default:
+				if err := mpi.Bsend(c, big, 1, data); err != nil {
+					return err
 				}
 			}
+			err := mpi.Send(c, goOn, 1, more)
+			_, err2 := mpi.Recv(c, []byte{}, 1, more)
+			if err := first(err, err2); err != nil {
+				return err
+			}
 		}
-		return late
-	}, mpitest.Timeout(10*time.Second))
+		return nil
+	}, mpitest.Timeout(20*time.Second))
 }
