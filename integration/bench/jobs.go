@@ -3,10 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
-	"github.com/meshmpi/meshmpi/integration/lab"
 	"strings"
 	"time"
 
+	"github.com/meshmpi/meshmpi/integration/lab"
 	"github.com/meshmpi/meshmpi/integration/programs"
 )
 
