@@ -18,14 +18,16 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// sink takes what the shared socket receives and WireGuard must not see. Its
-// methods are called from the sockets' readers: they must not block and must
-// not keep the bytes, except handshake, probe and initiated, which are given copies.
+// sink takes what the shared socket receives and WireGuard must not see, or not
+// at once, and its handshake messages on their way out. Its methods are called from
+// the sockets' readers and WireGuard's workers: they must not block and must not
+// keep the bytes, except handshake, probe and initiated, which are given copies.
 type sink interface {
 	handshake(pkt []byte, from *source)
-	answered(pkt []byte) // a handshake response; borrowed
+	answered(pkt []byte) bool // a handshake response, borrowed: whether WireGuard is to have it
 	probe(pkt []byte, from *source)
 	initiated(e *Endpoint, pkt []byte)
+	denied(cookie []byte) // WireGuard sends this for a handshake message; borrowed
 }
 
 // Bind is wireguard-go's view of the node's one UDP port: it hands WireGuard's
@@ -137,7 +139,12 @@ func (b *Bind) Send(bufs [][]byte, ep wgconn.Endpoint) error {
 		}
 		e.send(bufs)
 		return nil
-	case *source:
+	case *source: // nothing but cookies
+		for _, pkt := range bufs {
+			if len(pkt) == device.MessageCookieReplySize {
+				b.sink.denied(pkt)
+			}
+		}
 		return e.send(b.pair, bufs)
 	}
 	return wgconn.ErrWrongEndpointType
@@ -272,7 +279,7 @@ func (r *receiver) dispatch(bufs [][]byte, sizes []int, eps []wgconn.Endpoint) {
 }
 
 // toWireGuard reports whether WireGuard is to have pkt now. Initiations take
-// the way round by the mesh; responses are reported to it.
+// the way round by the mesh, which is also asked about responses.
 func (r *receiver) toWireGuard(pkt []byte, s *source) bool {
 	s.rx.Add(1)
 	switch pkt[0] {
@@ -280,7 +287,7 @@ func (r *receiver) toWireGuard(pkt []byte, s *source) bool {
 		r.b.sink.handshake(append([]byte(nil), pkt...), s)
 		return false
 	case device.MessageResponseType:
-		r.b.sink.answered(pkt)
+		return r.b.sink.answered(pkt)
 	}
 	return true
 }

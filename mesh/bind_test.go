@@ -17,9 +17,10 @@ import (
 type taken struct{ handshakes, answers, probes, stun, forwarded, bound, checked int }
 
 func (s *taken) handshake([]byte, *source)   { s.handshakes++ }
-func (s *taken) answered([]byte)             { s.answers++ }
+func (s *taken) answered([]byte) bool        { s.answers++; return true }
 func (s *taken) probe([]byte, *source)       { s.probes++ }
 func (s *taken) initiated(*Endpoint, []byte) {}
+func (s *taken) denied([]byte)               {}
 
 // Input implements Forwarder.
 func (s *taken) Input(pkts [][]byte, _ netip.AddrPort) { s.forwarded += len(pkts) }

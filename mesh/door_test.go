@@ -278,28 +278,14 @@ func TestForgedResponsesAreDropped(t *testing.T) {
 	a, _ := newIdentity(t, "a", 2)
 	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
 	r := m.configure(time.Now(), a.ID)
-	initiation := make([]byte, device.MessageInitiationSize)
-	initiation[0] = device.MessageInitiationType
-	binary.LittleEndian.PutUint32(initiation[4:], 77)
-	m.initiated(r.ep, initiation)
-	m.drain()
-	response := func(receiver uint32) []byte {
-		pkt := make([]byte, device.MessageResponseSize)
-		pkt[0] = device.MessageResponseType
-		binary.LittleEndian.PutUint32(pkt[8:], receiver)
-		h, _ := blake2s.New128(m.open.mac1Key[:])
-		at := len(pkt) - 2*blake2s.Size128
-		h.Write(pkt[:at])
-		h.Sum(pkt[:at])
-		return pkt
-	}
-	if m.answered(response(78)); m.drain() != 0 {
+	initiate(m, r, 77)
+	if m.answered(responseTo(m, 78, 5, 1)); m.drain() != 0 {
 		t.Error("a response that nobody waits for reached the loop")
 	}
-	if m.answered(response(77)); m.drain() != 1 || r.hello.pkt != nil {
+	if m.answered(responseTo(m, 77, 5, 1)); m.drain() != 1 || r.hello.pkt != nil {
 		t.Error("the response that was waited for did not count")
 	}
-	if m.answered(response(77)); m.drain() != 0 {
+	if m.answered(responseTo(m, 77, 5, 1)); m.drain() != 0 {
 		t.Error("a copy of the response reached the loop")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/meshmpi/meshmpi/mesh/peer"
 	"golang.zx2c4.com/wireguard/device"
 )
 
@@ -64,33 +63,39 @@ func (m *Mesh) initiated(e *Endpoint, pkt []byte) {
 
 // says makes h the last handshake message to the peer; the zero one: none.
 func (m *Mesh) says(r *remote, h hello) {
-	if r.hello.initiates() {
-		m.awaited.Delete(r.hello.sender)
+	if r.asked != nil {
+		m.waiting.drop(r.asked)
+		r.asked = nil
 	}
-	r.hello = h
-	if h.initiates() {
-		m.awaited.Store(h.sender, r.node.ID)
+	if r.hello = h; h.initiates() {
+		r.asked = &asked{id: r.node.ID, sender: h.sender}
+		m.waiting.add(r.asked)
 	}
 }
 
 // answered implements sink: a response to an initiation arrived. Anybody can make
-// one that looks right, so those that nobody waits for are dropped in the reader.
-func (m *Mesh) answered(pkt []byte) {
+// one that looks right, so those that nobody waits for are dropped in the reader,
+// and so are copies; see waiting.
+func (m *Mesh) answered(pkt []byte) bool {
 	if !m.open.response(pkt) {
-		return
+		return false
 	}
-	receiver := binary.LittleEndian.Uint32(pkt[8:])
-	id, ok := m.awaited.Load(receiver)
-	if !ok {
-		return
+	a := m.waiting.first(pkt)
+	if a == nil {
+		return false
 	}
 	m.post(func(now time.Time) {
-		if r := m.loop.remotes[id.(peer.ID)]; r != nil && r.hello.initiates() && r.hello.sender == receiver {
-			m.says(r, hello{})
+		if r := m.loop.remotes[a.id]; r != nil && r.asked == a && r.hello.pkt != nil {
+			r.hello = hello{} // but copies of the answer are still to be known
 			m.release(now, r)
 		}
 	})
+	return true
 }
+
+// denied implements sink: WireGuard, under load, has answered a handshake message
+// with a cookie and not looked into it. A copy of it is welcome.
+func (m *Mesh) denied(cookie []byte) { m.waiting.denied(cookie, m.open) }
 
 // repeatHandshake sends the message again where it is due, and at once on paths
 // that were not there before.

@@ -33,10 +33,11 @@ const (
 
 var errInitiation = errors.New("mesh: not an initiation for this node")
 
-// opener opens handshake initiations sent to one node.
+// opener opens handshake messages sent to one node.
 type opener struct {
 	private *ecdh.PrivateKey
 	mac1Key [blake2s.Size]byte
+	cookies cipher.AEAD
 	hash    [blake2s.Size]byte // of construction, identifier and our public key
 }
 
@@ -46,8 +47,14 @@ func newOpener(wg [32]byte) (*opener, error) {
 		return nil, err
 	}
 	public := private.PublicKey().Bytes()
+	cookieKey := hashOf([]byte(device.WGLabelCookie), public)
+	cookies, err := chacha20poly1305.NewX(cookieKey[:])
+	if err != nil {
+		return nil, err
+	}
 	return &opener{
 		private: private,
+		cookies: cookies,
 		mac1Key: blake2s.Sum256(append([]byte(device.WGLabelMAC1), public...)),
 		hash:    hashOf(device.InitialHash[:], public),
 	}, nil
@@ -66,6 +73,13 @@ func (o *opener) addressed(msg []byte) bool {
 // public key.
 func (o *opener) response(msg []byte) bool {
 	return len(msg) == device.MessageResponseSize && binary.LittleEndian.Uint32(msg) == device.MessageResponseType && o.mac1(msg)
+}
+
+// denies reports whether a cookie reply, made by this node, answers the message with
+// that mac1.
+func (o *opener) denies(cookie []byte, of mac1) bool {
+	_, err := o.cookies.Open(nil, cookie[cookieNonce:cookieSealed], cookie[cookieSealed:], of[:])
+	return err == nil
 }
 
 // mac1 checks the MAC over everything before it; mac1 and mac2 end a handshake

@@ -149,7 +149,7 @@ type Mesh struct {
 	wanted   wanted
 	done     chan struct{} // closed when the loop has ended
 	nearKeys sync.Map      // peer.Short → *pairKey, of peers to which the LAN is open
-	awaited  sync.Map      // uint32, the sender's index in an initiation without an answer, to peer.ID
+	waiting  waiting
 	flows    flows
 	door     *door
 	dropped  atomic.Uint64 // events the loop had no room for
@@ -193,16 +193,17 @@ func New(cfg Config) (*Mesh, error) {
 		return nil, fmt.Errorf("mesh: the TUN's MTU: %w", err)
 	}
 	m := &Mesh{
-		cfg:    cfg,
-		log:    cfg.Log,
-		bind:   cfg.Socket.bind,
-		open:   open,
-		short:  cfg.Self.ID.Short(),
-		sizes:  probeSizes(mtu),
-		events: make(chan func(time.Time), eventsWaiting),
-		wanted: newWanted(),
-		done:   make(chan struct{}),
-		door:   newDoor(),
+		cfg:     cfg,
+		log:     cfg.Log,
+		bind:    cfg.Socket.bind,
+		open:    open,
+		short:   cfg.Self.ID.Short(),
+		sizes:   probeSizes(mtu),
+		events:  make(chan func(time.Time), eventsWaiting),
+		wanted:  newWanted(),
+		done:    make(chan struct{}),
+		waiting: newWaiting(),
+		door:    newDoor(),
 	}
 	m.loop.remotes = map[peer.ID]*remote{}
 	m.flows.byKey = map[flowKey]*flow{}

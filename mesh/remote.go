@@ -30,6 +30,7 @@ type remote struct {
 	sources   map[via]*source
 
 	hello     hello     // the handshake under way
+	asked     *asked    // our initiation, under way or answered; nil: none
 	held      *injected // the peer's initiation that crossed ours
 	queued    *injected // the peer's initiation that came too soon after another for WireGuard
 	handed    time.Time // when WireGuard last got an initiation of the peer
