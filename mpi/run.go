@@ -189,23 +189,53 @@ func (r *run) ender(target int) func(*engine.Op, engine.Status, error) {
 	}
 }
 
+// shortMessage is up to how many bytes a message is copied if its link does not take it
+// at once: it needs no request then, and nobody is called back.
+const shortMessage = 1 << 10
+
 func (r *run) post(op *engine.Op, s *coll.Step) {
-	if s.Kind != coll.SendStep && s.Kind != coll.RecvStep || r.err != nil {
+	if r.err != nil {
 		return
 	}
-	target := min(r.round+int(s.Wait), len(r.sched.Rounds)-1)
-	done := r.ender(target)
-	var id engine.ID
-	var err error
-	if s.Kind == coll.SendStep {
-		id, err = op.Isend(&engine.SendArgs{To: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Mode: engine.Standard, Data: r.at(s.Src), Done: done})
-	} else {
-		swap := r.swap
-		if r.swapAt != nil && s.Dst.Buf == coll.Recv {
-			swap = r.swapAt(s.Dst.Off)
-		}
-		id, err = op.Irecv(&engine.RecvArgs{From: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Buf: r.at(s.Dst), Swap: swap, Done: done})
+	switch s.Kind {
+	case coll.SendStep:
+		r.send(op, s)
+	case coll.RecvStep:
+		r.receive(op, s)
 	}
+}
+
+func (r *run) send(op *engine.Op, s *coll.Step) {
+	a := engine.SendArgs{To: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Mode: engine.Standard, Data: r.at(s.Src)}
+	if len(a.Data) <= shortMessage {
+		if sent, err := op.SendNow(&a); sent || err != nil {
+			r.err = err
+			return
+		}
+	}
+	target := r.target(s)
+	a.Done = r.ender(target)
+	id, err := op.Isend(&a)
+	r.posted(id, target, err)
+}
+
+func (r *run) receive(op *engine.Op, s *coll.Step) {
+	swap := r.swap
+	if r.swapAt != nil && s.Dst.Buf == coll.Recv {
+		swap = r.swapAt(s.Dst.Off)
+	}
+	target := r.target(s)
+	id, err := op.Irecv(&engine.RecvArgs{From: r.o.procs[s.Peer], Context: r.o.ctx, Tag: r.o.tag, Buf: r.at(s.Dst), Swap: swap, Done: r.ender(target)})
+	r.posted(id, target, err)
+}
+
+// target is the round that waits for a message.
+func (r *run) target(s *coll.Step) int {
+	return min(r.round+int(s.Wait), len(r.sched.Rounds)-1)
+}
+
+// posted notes a message that the round target waits for, if it has begun.
+func (r *run) posted(id engine.ID, target int, err error) {
 	if err == nil {
 		r.messages = append(r.messages, id)
 		return

@@ -198,13 +198,15 @@ type vec struct {
 	n    int // elements
 	each int // bytes of one
 	typ  *Type
+	kind datatype.Kind  // of elements that are of a basic type; else Invalid
 	elem reflect.Type   // nil: of no one Go type
 	swap engine.Swapper // nil: typ
 }
 
 func vecOf[T Scalar](s []T) vec {
-	t := datatype.Basic(kindOf[T]())
-	v := vec{b: bytesOf(s), n: len(s), each: t.Size(), typ: t, elem: reflect.TypeFor[T]()}
+	k := kindOf[T]()
+	t := datatype.Basic(k)
+	v := vec{b: bytesOf(s), n: len(s), each: t.Size(), typ: t, kind: k, elem: reflect.TypeFor[T]()}
 	if s != nil && v.b == nil {
 		v.b = []byte{} // nothing, but not in place
 	}
@@ -221,6 +223,9 @@ func (v vec) size() int { return v.each }
 func (v vec) reduction(o datatype.OpKind) (datatype.Kernel, bool) {
 	if v.typ == nil {
 		return nil, false
+	}
+	if v.kind != datatype.Invalid && o != datatype.MinLoc && o != datatype.MaxLoc {
+		return datatype.Reduce(o, v.kind)
 	}
 	kind := datatype.Invalid
 	for k := range v.typ.SignatureRuns() {

@@ -18,6 +18,9 @@ func (e *Engine) Do(f func(op *Op)) {
 // Isend is Engine.Isend.
 func (o *Op) Isend(a *SendArgs) (ID, error) { return o.free(o.e.isend(a)) }
 
+// SendNow is Engine.SendNow.
+func (o *Op) SendNow(a *SendArgs) (sent bool, err error) { return o.e.sendNow(a) }
+
 // Irecv is Engine.Irecv.
 func (o *Op) Irecv(a *RecvArgs) (ID, error) { return o.free(o.e.irecv(a)) }
 

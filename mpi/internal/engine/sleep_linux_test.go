@@ -102,8 +102,10 @@ func TestWatch(t *testing.T) {
 			}()
 			var meanwhile func()
 			if x.message {
+				pause := 5 * time.Millisecond // longer than a watch that does not count, and than a busy machine takes to begin it
 				meanwhile = func() {
-					time.Sleep(5 * time.Millisecond) // longer than a watch that does not count
+					time.Sleep(pause)
+					pause += pause / 4
 					send(t, es[1], 0, 2, []byte{2})
 				}
 			}
