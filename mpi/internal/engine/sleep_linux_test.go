@@ -102,12 +102,7 @@ func TestWatch(t *testing.T) {
 			}()
 			var meanwhile func()
 			if x.message {
-				pause := 5 * time.Millisecond // longer than a watch that does not count, and than a busy machine takes to begin it
-				meanwhile = func() {
-					time.Sleep(pause)
-					pause += pause / 4
-					send(t, es[1], 0, 2, []byte{2})
-				}
+				meanwhile = func() { send(t, es[1], 0, 2, []byte{2}) }
 			}
 			if got := fallsAsleep(es[0], x.sleeps, meanwhile); got != x.sleeps {
 				t.Errorf("it sleeps: %v, want %v", got, x.sleeps)
@@ -121,19 +116,22 @@ func TestWatch(t *testing.T) {
 }
 
 // fallsAsleep reports whether the driver sleeps within a time: a long one where it is to.
+// Now and then something happens meanwhile, the first time after a while that counts as a
+// watch. After that, it yields for a while before it sleeps.
 func fallsAsleep(e *Engine, likely bool, meanwhile func()) bool {
 	within := 50 * time.Millisecond
 	if likely {
 		within = 10 * time.Second
 	}
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for i, end := 0, time.Now().Add(within); time.Now().Before(end); i++ {
 		e.gate.lock()
 		asleep := e.driver != nil && e.driver != &e.helper && e.driver.asleep
 		e.gate.unlock()
 		if asleep {
 			return true
 		}
-		if meanwhile != nil {
+		time.Sleep(time.Millisecond)
+		if meanwhile != nil && i%100 == 5 {
 			meanwhile()
 		}
 	}
