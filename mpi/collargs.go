@@ -339,5 +339,17 @@ func (c *Comm) alltoallv(op string, send vec, sl Layout, recv vec, rl Layout) (*
 	if c.Inter() {
 		return c.interAlltoall(op, a, send, recv)
 	}
+	if err := c.ownBlock(op, a, "elements"); err != nil {
+		return nil, err
+	}
 	return c.paced(hint.Alltoallv, c.scheduled(coll.OpAlltoallv, a, send, recv)), nil
+}
+
+// ownBlock looks whether what a rank sends itself is what it receives from itself: no
+// message tells.
+func (c *Comm) ownBlock(op string, a coll.Args, what string) error {
+	if a.InPlace || a.Counts[c.rank] == a.RecvCounts[c.rank] {
+		return nil
+	}
+	return fail(op, ErrCount, "rank %d sends itself %d %s and receives %d", c.rank, a.Counts[c.rank], what, a.RecvCounts[c.rank])
 }

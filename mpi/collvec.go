@@ -287,7 +287,7 @@ func (c *Comm) alltoallw(op string, send, recv []Buf) (*run, error) {
 	var r *run
 	if c.Inter() {
 		r, err = c.interAlltoall(op, a, s, v)
-	} else {
+	} else if err = c.ownBlock(op, a, "bytes"); err == nil {
 		r = c.paced(hint.Alltoallw, c.scheduled(coll.OpAlltoallw, a, s, v))
 	}
 	if err != nil {

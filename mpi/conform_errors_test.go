@@ -96,6 +96,18 @@ func inSizes(c *mpi.Comm) []mistake {
 	l := func(n ...int) mpi.Layout { return mpi.Layout{Counts: n} }
 	apart := mpi.Layout{Counts: []int{1, 1, 1}, Displs: []int{0, 1}}
 	bufs := []mpi.Buf{mpi.BufOf(b), mpi.BufOf(b)}
+	own := make([][]mpi.Buf, 2) // blocks of which each rank's own one has two sizes
+	for i := range own {
+		for r := range c.Size() {
+			if r == c.Rank() {
+				own[i] = append(own[i], mpi.BufOf(b[:1+i]))
+			} else {
+				own[i] = append(own[i], mpi.BufOf(b[:0]))
+			}
+		}
+	}
+	one, more := []int{0, 0, 0}, []int{0, 0, 0}
+	one[c.Rank()], more[c.Rank()] = 1, 2
 	return []mistake{
 		{"Reduce at the root", mpi.Reduce(c, b, six, mpi.Sum, c.Rank()), mpi.ErrCount}, {"Allreduce", mpi.Allreduce(c, six, b, mpi.Sum), mpi.ErrCount},
 		{"Allreduce of an empty slice", mpi.Allreduce(c, []int{}, b, mpi.Sum), mpi.ErrCount}, {"Scan", mpi.Scan(c, b, six, mpi.Sum), mpi.ErrCount},
@@ -107,6 +119,7 @@ func inSizes(c *mpi.Comm) []mistake {
 		{"Allgatherv", mpi.Allgatherv(c, b, six, l(2, 2, 2)), mpi.ErrCount}, {"displacements too few", mpi.Allgatherv(c, b[:1], b, apart), mpi.ErrCount},
 		{"Alltoall of a part", mpi.Alltoall(c, b, make([]int, 4)), mpi.ErrCount}, {"Alltoall", mpi.Alltoall(c, b, six), mpi.ErrCount},
 		{"Alltoallv, in", mpi.Alltoallv(c, b, l(1, 1, 1), b, l(1, 1)), mpi.ErrCount}, {"Alltoallv, out", mpi.Alltoallv(c, b, l(1, 1, 2), b, l(1, 1, 1)), mpi.ErrBuffer},
+		{"Alltoallv, own", mpi.Alltoallv(c, b, l(one...), b, l(more...)), mpi.ErrCount}, {"Alltoallw, own", mpi.Alltoallw(c, own[1], own[0]), mpi.ErrCount},
 		{"Alltoallw", mpi.Alltoallw(c, bufs, bufs), mpi.ErrCount}, {"AlltoallBuf", c.AlltoallBuf(mpi.BufOf(b), mpi.BufOf(six)), mpi.ErrCount},
 		{"Scatterv beyond the end", mpi.Scatterv(c, b, l(2, 2, 2), b[:2], c.Rank()), mpi.ErrBuffer},
 		{"displacements that overflow", mpi.Allgatherv(c, b[:1], b, mpi.Layout{Counts: []int{1, 1, 1}, Displs: []int{0, math.MaxInt, 1}}), mpi.ErrBuffer},

@@ -59,6 +59,25 @@ func TestDeath(t *testing.T) {
 	}, mpitest.FaultTolerant())
 }
 
+// TestDeathOfReceiver: a collective operation in which a rank only sends, to the dead,
+// fails there, however little it sends.
+func TestDeathOfReceiver(t *testing.T) {
+	mpitest.Run(t, 2, func(c *mpi.Comm) error {
+		if c.Rank() == 1 {
+			return crash(c)
+		}
+		if _, err := mpi.Recv(c, make([]byte, 1), 1, 1); !errors.Is(err, mpi.ErrProcFailed) {
+			return fmt.Errorf("receive from the dead: %v", err)
+		}
+		for _, n := range []int{0, 1, 1 << 10, 1 << 20} {
+			if err := mpi.Bcast(c, make([]byte, n), 0); n > 0 && !errors.Is(err, mpi.ErrProcFailed) {
+				return fmt.Errorf("bcast of %d bytes to the dead: %v", n, err)
+			}
+		}
+		return nil
+	}, mpitest.FaultTolerant())
+}
+
 // TestRevoke: ranks that wait for each other and not for the dead get out, and
 // make a smaller communicator.
 func TestRevoke(t *testing.T) {
