@@ -24,7 +24,7 @@ import (
 // keep the bytes, except handshake, probe and initiated, which are given copies.
 type sink interface {
 	handshake(pkt []byte, from *source)
-	answered(pkt []byte) bool // a handshake response, borrowed: whether WireGuard is to have it
+	answered(pkt []byte, from *source) bool // a handshake response, borrowed: whether WireGuard is to have it now
 	probe(pkt []byte, from *source)
 	initiated(e *Endpoint, pkt []byte)
 	denied(cookie []byte) // WireGuard sends this for a handshake message; borrowed
@@ -40,7 +40,7 @@ type Bind struct {
 	stun   func(pkt []byte, from netip.AddrPort)
 	relay  Forwarder
 	log    *slog.Logger
-	inject chan injected // initiations that the mesh has looked at
+	inject chan injected // handshake messages that the mesh has looked at
 	spill  chan injected // those it had no time for; they come after the others
 
 	endpoints sync.Map // hex of peer.ID → *Endpoint
@@ -287,7 +287,7 @@ func (r *receiver) toWireGuard(pkt []byte, s *source) bool {
 		r.b.sink.handshake(append([]byte(nil), pkt...), s)
 		return false
 	case device.MessageResponseType:
-		return r.b.sink.answered(pkt)
+		return r.b.sink.answered(pkt, s)
 	}
 	return true
 }

@@ -16,11 +16,11 @@ import (
 // taken records where a receiver sent what it received.
 type taken struct{ handshakes, answers, probes, stun, forwarded, bound, checked int }
 
-func (s *taken) handshake([]byte, *source)   { s.handshakes++ }
-func (s *taken) answered([]byte) bool        { s.answers++; return true }
-func (s *taken) probe([]byte, *source)       { s.probes++ }
-func (s *taken) initiated(*Endpoint, []byte) {}
-func (s *taken) denied([]byte)               {}
+func (s *taken) handshake([]byte, *source)     { s.handshakes++ }
+func (s *taken) answered([]byte, *source) bool { s.answers++; return true }
+func (s *taken) probe([]byte, *source)         { s.probes++ }
+func (s *taken) initiated(*Endpoint, []byte)   {}
+func (s *taken) denied([]byte)                 {}
 
 // Input implements Forwarder.
 func (s *taken) Input(pkts [][]byte, _ netip.AddrPort) { s.forwarded += len(pkts) }

@@ -279,13 +279,13 @@ func TestForgedResponsesAreDropped(t *testing.T) {
 	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
 	r := m.configure(time.Now(), a.ID)
 	initiate(m, r, 77)
-	if m.answered(responseTo(m, 78, 5, 1)); m.drain() != 0 {
+	if m.answered(responseTo(m, 78, 5, 1), &source{}); m.drain() != 0 {
 		t.Error("a response that nobody waits for reached the loop")
 	}
-	if m.answered(responseTo(m, 77, 5, 1)); m.drain() != 1 || r.hello.pkt != nil {
+	if m.answered(responseTo(m, 77, 5, 1), &source{}); m.drain() != 1 || r.hello.pkt != nil {
 		t.Error("the response that was waited for did not count")
 	}
-	if m.answered(responseTo(m, 77, 5, 1)); m.drain() != 0 {
+	if m.answered(responseTo(m, 77, 5, 1), &source{}); m.drain() != 0 {
 		t.Error("a copy of the response reached the loop")
 	}
 }

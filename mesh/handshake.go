@@ -76,11 +76,11 @@ func (m *Mesh) says(r *remote, h hello) {
 // answered implements sink: a response to an initiation arrived. Anybody can make
 // one that looks right, so those that nobody waits for are dropped in the reader,
 // and so are copies; see waiting.
-func (m *Mesh) answered(pkt []byte) bool {
+func (m *Mesh) answered(pkt []byte, from *source) bool {
 	if !m.open.response(pkt) {
 		return false
 	}
-	a := m.waiting.first(pkt)
+	a := m.waiting.first(pkt, from)
 	if a == nil {
 		return false
 	}
@@ -95,7 +95,11 @@ func (m *Mesh) answered(pkt []byte) bool {
 
 // denied implements sink: WireGuard, under load, has answered a handshake message
 // with a cookie and not looked into it. A copy of it is welcome.
-func (m *Mesh) denied(cookie []byte) { m.waiting.denied(cookie, m.open) }
+func (m *Mesh) denied(cookie []byte) {
+	if spare := m.waiting.denied(cookie, m.open); spare != nil {
+		m.toWireGuard(m.bind.inject, spare.pkt, spare.from)
+	}
+}
 
 // repeatHandshake sends the message again where it is due, and at once on paths
 // that were not there before.
@@ -105,7 +109,7 @@ func (m *Mesh) repeatHandshake(now time.Time, r *remote) {
 		return
 	}
 	if now.Sub(h.made) > helloLife {
-		m.says(r, hello{})
+		*h = hello{} // WireGuard takes an answer until it has made another
 		return
 	}
 	if at := h.next(); !at.IsZero() && !now.Before(at) {

@@ -35,6 +35,7 @@ type response struct {
 	sender uint32 // its sender index
 	proof  proof
 	mac1   mac1
+	spare  *injected // the latest copy; nil: there is none
 }
 
 // proof is what of a response the keys of who made it determine: an ephemeral
@@ -60,7 +61,7 @@ const (
 
 // maxPassed bounds what is remembered of one initiation. One response is genuine;
 // who forges so many before it comes sees our datagrams, and could as well drop it.
-const maxPassed = 4096
+const maxPassed = 512
 
 func newWaiting() waiting {
 	return waiting{by: map[uint32]*asked{}, given: map[uint32]*response{}}
@@ -86,36 +87,51 @@ func (w *waiting) drop(a *asked) {
 
 // first returns what pkt, a response, answers, if it is to pass: nil if nobody waits
 // for it, or it is a copy.
-func (w *waiting) first(pkt []byte) *asked {
+func (w *waiting) first(pkt []byte, from *source) *asked {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.by[binary.LittleEndian.Uint32(pkt[respReceiver:])]
-	if a == nil || len(a.passed) == maxPassed {
+	if a == nil {
 		return nil
 	}
-	r := &response{a, binary.LittleEndian.Uint32(pkt[respSender:]), proof(pkt[respEphemeral:respMAC1]), mac1(pkt[respMAC1:respMAC2])}
-	if a.passed[r.proof] != nil {
+	if r := a.passed[proof(pkt[respEphemeral:respMAC1])]; r != nil {
+		r.spare = &injected{append([]byte(nil), pkt...), from}
 		return nil
 	}
+	if len(a.passed) == maxPassed {
+		return nil
+	}
+	w.pass(a, pkt)
+	return a
+}
+
+// pass notes that WireGuard is given a response.
+func (w *waiting) pass(a *asked, pkt []byte) {
+	r := &response{to: a, sender: binary.LittleEndian.Uint32(pkt[respSender:]), proof: proof(pkt[respEphemeral:respMAC1]), mac1: mac1(pkt[respMAC1:respMAC2])}
 	if a.passed == nil {
 		a.passed = map[proof]*response{}
 	}
 	a.passed[r.proof], w.given[r.sender] = r, r
-	return a
 }
 
-// denied lets a copy of a response pass that WireGuard has refused with a cookie. The
-// cookie is bound to the message (WireGuard paper §5.4.7): one for another message that
-// claims the same sender index must not undo what is known of this one.
-func (w *waiting) denied(cookie []byte, o *opener) {
+// denied is told of a cookie with which WireGuard has refused a response. It returns the
+// latest copy, which is to pass instead (it has come another way perhaps, from where its
+// sender has a cookie); nil: none has come, and the next one passes. The cookie is bound
+// to the message (WireGuard paper §5.4.7): one for another message that claims the same
+// sender index must not undo what is known of this one.
+func (w *waiting) denied(cookie []byte, o *opener) *injected {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.given[binary.LittleEndian.Uint32(cookie[cookieReceiver:])]
 	if r == nil || !o.denies(cookie, r.mac1) {
-		return
+		return nil
 	}
 	delete(r.to.passed, r.proof)
 	w.take(r)
+	if r.spare != nil {
+		w.pass(r.to, r.spare.pkt)
+	}
+	return r.spare
 }
 
 func (w *waiting) take(r *response) {

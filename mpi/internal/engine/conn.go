@@ -154,20 +154,25 @@ func (e *Engine) list(c *conn) {
 	}
 }
 
-// writeCopy is write of a small payload that is borrowed during the call only.
-func (e *Engine) writeCopy(c *conn, h *header, payload []byte) {
+// writeCopy is write of a small payload that is borrowed during the call only. It is
+// done with false if it finds the peer's last wire broken.
+func (e *Engine) writeCopy(c *conn, h *header, payload []byte) bool {
 	h.link = c.index
 	c = c.carrier()
 	size := h.encode(&e.hdr)
 	n := e.writeNow(c, e.hdr[:size], payload)
-	if n == size+len(payload) && !c.recorded(h.kind) {
-		return
+	switch {
+	case n == size+len(payload) && !c.recorded(h.kind):
+		return true
+	case n == 0 && c.peer.live() == nil:
+		return false
 	}
 	own := e.buffers.get(len(payload))
 	copy(own, payload)
 	f := e.newFrame(h, own, n)
 	f.owned = true
 	e.hand(c, f)
+	return true
 }
 
 // writeNow offers a frame to the wire.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"syscall"
 	"testing"
 )
 
@@ -232,5 +233,25 @@ func TestManyFailures(t *testing.T) {
 	}
 	if len(seen) != n-1 {
 		t.Errorf("%d of %d failures are told", len(seen), n-1)
+	}
+}
+
+// brokenWire finds at the first write that its other end is gone.
+type brokenWire struct{ wire }
+
+func (brokenWire) write(_, _ []byte, _ int) (int, error) { return 0, syscall.EPIPE }
+
+// TestSendFindsDeath: a small message whose own sending finds out that the receiver has
+// died fails, and is not taken for sent.
+func TestSendFindsDeath(t *testing.T) {
+	es := processes()(t, 2)
+	send(t, es[0], 1, 1, []byte{1}) // so that there is a link
+	recv(t, es[1], 0, 1, 1)
+	es[0].gate.lock()
+	c := es[0].peers[1].conns[0]
+	c.wire = brokenWire{c.wire}
+	es[0].gate.unlock()
+	if err := es[0].Send(&SendArgs{To: 1, Context: world, Tag: 2, Data: []byte{2}}); !errors.As(err, new(ErrProcFailed)) {
+		t.Errorf("the send says %v, want that the process has failed", err)
 	}
 }

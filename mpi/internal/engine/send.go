@@ -83,8 +83,7 @@ func (e *Engine) sendNow(a *SendArgs) (sent bool, err error) {
 	}
 	c.left.bytes -= len(a.Data) + overhead
 	c.left.messages--
-	e.writeCopy(c, &h, a.Data)
-	return true, nil
+	return e.writeCopy(c, &h, a.Data), nil // if not, nothing can be sent any more, and the request is told why
 }
 
 // isend begins to send.
