@@ -271,25 +271,6 @@ func TestReaderIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// TestForgedResponsesAreDropped: anybody who knows a node's public key can make a
-// response that looks right; unless an initiation waits for it, no loop sees it.
-func TestForgedResponsesAreDropped(t *testing.T) {
-	m := idleMesh(t)
-	a, _ := newIdentity(t, "a", 2)
-	m.cfg.Directory.Apply(false, []peer.Record{{Node: a}})
-	r := m.configure(time.Now(), a.ID)
-	initiate(m, r, 77)
-	if m.answered(responseTo(m, 78, 5, 1), &source{}); m.drain() != 0 {
-		t.Error("a response that nobody waits for reached the loop")
-	}
-	if m.answered(responseTo(m, 77, 5, 1), &source{}); m.drain() != 1 || r.hello.pkt != nil {
-		t.Error("the response that was waited for did not count")
-	}
-	if m.answered(responseTo(m, 77, 5, 1), &source{}); m.drain() != 0 {
-		t.Error("a copy of the response reached the loop")
-	}
-}
-
 // TestCutOffWhileWaiting: what a peer sent before it was cut off, and what waits
 // for the loop still, does not bring it back.
 func TestCutOffWhileWaiting(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
-// waiting knows the initiations that are not answered, and lets each response to
-// them pass to WireGuard once. Copies come by nature, by other paths and because
+// waiting knows the latest initiation to each peer, and lets each response to it
+// pass to WireGuard once. Copies come by nature, by other paths and because
 // the mesh repeats its messages, and wireguard-go opens several messages at a
 // time: of two copies it may take both (ConsumeMessageResponse looks at the state
 // under one lock and changes it under the next). That gives two sessions of the
