@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 	wgtun "golang.zx2c4.com/wireguard/tun"
 	"gvisor.dev/gvisor/pkg/buffer"
+	glog "gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -53,21 +55,27 @@ const (
 // and to listen on at the other. (wireguard's netstack hands over one packet at a
 // time and keeps TCP's windows small.)
 type Stack struct {
-	mtu    int
-	addrs  []netip.Addr
-	link   *channel.Endpoint
-	stack  *stack.Stack
-	events chan wgtun.Event
-	small  sync.Map        // netip.Addr → int: peers whose path carries less than mtu
-	anyLow atomic.Bool     // small was ever used
-	cut    fragments       // that Read has still to hand over; its caller owns them
-	shut   shut            // windows that are
-	ctx    context.Context // ends at Close, and Read with it
-	cancel context.CancelFunc
-	turn   atomic.Pointer[turn] // of the reader
-	once   sync.Once
-	begins sync.RWMutex // held by those who begin to listen, and by Close when it ends ctx
+	mtu      int
+	addrs    []netip.Addr
+	link     *channel.Endpoint
+	stack    *stack.Stack
+	events   chan wgtun.Event
+	small    sync.Map        // netip.Addr → int: peers whose path carries less than mtu
+	anyLow   atomic.Bool     // small was ever used
+	cut      fragments       // that Read has still to hand over; its caller owns them
+	shut     shut            // windows that are
+	ctx      context.Context // ends at Close, and Read with it
+	cancel   context.CancelFunc
+	turn     atomic.Pointer[turn] // of the reader
+	once     sync.Once
+	conns    context.Context // ends with the TCP sockets, at Leave or at Close
+	endConns context.CancelFunc
+	begins   sync.RWMutex // held by those who begin to listen, and by who ends conns or ctx
 }
+
+// quiet silences gVisor, which would write to the standard error of a program that has
+// not asked for it, of a connection request that came twice for example.
+var quiet = sync.OnceFunc(func() { glog.SetTarget(&glog.Writer{Next: io.Discard}) })
 
 // turn is how long one Read may wait: until it is interrupted.
 type turn struct {
@@ -95,7 +103,9 @@ func NewStack(addrs []netip.Addr, mtu int) (*Stack, error) {
 			HandleLocal:        true, // a program may talk to itself
 		}),
 	}
+	quiet()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.conns, s.endConns = context.WithCancel(s.ctx)
 	s.nextTurn()
 	s.stack.SetICMPLimit(rate.Inf) // the overlay's peers are known
 	if err := s.setUp(); err != nil {
@@ -228,7 +238,8 @@ func (s *Stack) inject(ip []byte) {
 	pkt.DecRef()
 }
 
-// Close implements tun.Device: connections are reset and Read ends.
+// Close implements tun.Device: Read ends, and every connection, of which peers hear
+// nothing unless Leave came before.
 func (s *Stack) Close() error {
 	s.once.Do(func() {
 		s.begins.Lock()
@@ -250,11 +261,11 @@ func (s *Stack) DialTCP(ctx context.Context, to netip.AddrPort) (net.Conn, error
 	// in between it would wait for ever.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(s.ctx, stop)()
+	defer context.AfterFunc(s.conns, stop)()
 	c, err := gonet.DialContextTCP(ctx, s.stack, full(to), protocolOf(to.Addr()))
 	if err != nil {
 		switch {
-		case s.ctx.Err() != nil:
+		case s.conns.Err() != nil:
 			err = net.ErrClosed
 		case ctx.Err() == nil:
 			err = errnoOf(err)
@@ -283,10 +294,11 @@ func (s *Stack) Dial(ctx context.Context, network, addr string) (net.Conn, error
 	return s.DialTCP(ctx, to)
 }
 
-// own reports whether there is something to listen to at an address: gVisor takes any,
-// even while it is closed, and then waits for it for ever. So callers hold begins.
-func (s *Stack) own(a netip.Addr) error {
-	if s.ctx.Err() != nil {
+// own reports whether there is something to listen to at an address, in a life of the
+// stack: gVisor takes any, even while it is closed, and then waits for it for ever. So
+// callers hold begins.
+func (s *Stack) own(life context.Context, a netip.Addr) error {
+	if life.Err() != nil {
 		return net.ErrClosed
 	}
 	if !a.IsUnspecified() && !slices.Contains(s.addrs, a) {
@@ -300,7 +312,7 @@ func (s *Stack) own(a netip.Addr) error {
 func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
 	s.begins.RLock()
 	defer s.begins.RUnlock()
-	if err := s.own(at.Addr()); err != nil {
+	if err := s.own(s.conns, at.Addr()); err != nil {
 		return nil, fmt.Errorf("tun: listen on %v: %w", at, err)
 	}
 	l, err := gonet.ListenTCP(s.stack, full(at), protocolOf(at.Addr()))
@@ -315,7 +327,7 @@ func (s *Stack) ListenTCP(at netip.AddrPort) (net.Listener, error) {
 func (s *Stack) ListenUDP(at netip.AddrPort) (net.PacketConn, error) {
 	s.begins.RLock()
 	defer s.begins.RUnlock()
-	if err := s.own(at.Addr()); err != nil {
+	if err := s.own(s.ctx, at.Addr()); err != nil {
 		return nil, fmt.Errorf("tun: listen on udp %v: %w", at, err)
 	}
 	var wq waiter.Queue

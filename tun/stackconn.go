@@ -1,6 +1,7 @@
 package tun
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -21,13 +22,14 @@ import (
 // os.ErrDeadlineExceeded, and the kernel's errors.
 type socket struct {
 	stack         *Stack
+	life          context.Context // of such sockets of the stack
 	network       string
 	local, remote net.Addr // remote is nil for what has none
 	closed        atomic.Bool
 }
 
 // gone reports whether this end has been closed, or all of the stack.
-func (s *socket) gone() bool { return s.closed.Load() || s.stack.ctx.Err() != nil }
+func (s *socket) gone() bool { return s.closed.Load() || s.life.Err() != nil }
 
 // plain returns an error of gonet's as package net would.
 func (s *socket) plain(op string, err error) error {
@@ -101,7 +103,7 @@ func (s *Stack) conn(c *gonet.TCPConn) *stackConn {
 	if local == nil || remote == nil { // the peer has reset it meanwhile
 		local, remote = &net.TCPAddr{}, &net.TCPAddr{}
 	}
-	return &stackConn{c, socket{stack: s, network: "tcp", local: local, remote: remote}}
+	return &stackConn{c, socket{stack: s, life: s.conns, network: "tcp", local: local, remote: remote}}
 }
 
 func (c *stackConn) LocalAddr() net.Addr  { return c.local }
@@ -150,7 +152,7 @@ func (s *Stack) listener(l *gonet.TCPListener, at netip.AddrPort) *stackListener
 	if local == nil { // the stack was closed meanwhile
 		local = net.TCPAddrFromAddrPort(at)
 	}
-	return &stackListener{l, socket{stack: s, network: "tcp", local: local}}
+	return &stackListener{l, socket{stack: s, life: s.conns, network: "tcp", local: local}}
 }
 
 func (l *stackListener) Addr() net.Addr { return l.local }
@@ -181,7 +183,7 @@ func (s *Stack) packetConn(c *gonet.UDPConn, at netip.AddrPort) *stackPacketConn
 	if local == nil {
 		local = net.UDPAddrFromAddrPort(at)
 	}
-	return &stackPacketConn{c, socket{stack: s, network: "udp", local: local}}
+	return &stackPacketConn{c, socket{stack: s, life: s.ctx, network: "udp", local: local}}
 }
 
 func (c *stackPacketConn) LocalAddr() net.Addr { return c.local }

@@ -274,7 +274,7 @@ func (d *daemon) start(ctx context.Context) error {
 	if err := d.openMetrics(false); err != nil {
 		return err
 	}
-	if err := d.startInside(); err != nil {
+	if err := d.startInside(ctx); err != nil {
 		return err
 	}
 	if err := d.openMetrics(true); err != nil {

@@ -42,7 +42,7 @@ func (u userspace) Device() tun.Device { return u.Stack }
 func (userspace) SetPeerWindow([]netip.Addr, int) error { return nil }
 
 // startInside brings up what the overlay's packets come from and go to.
-func (d *daemon) startInside() error {
+func (d *daemon) startInside(ctx context.Context) error {
 	if !d.cfg.Userspace {
 		return d.startHost()
 	}
@@ -52,6 +52,7 @@ func (d *daemon) startInside() error {
 	}
 	d.host, d.stack = userspace{s}, s
 	d.onClose("the userspace stack", s)
+	d.onLeave("what the program has sent", func() error { s.Leave(ctx); return nil })
 	return nil
 }
 
