@@ -48,6 +48,7 @@ type options struct {
 	listen     func(ctx context.Context) (net.Listener, error)
 	addresses  []string
 	noShared   bool
+	streams    bool // WithoutDatagrams
 	eagerLimit int
 	links      int
 	requests   int  // at one time; 0: the engine's own limit
@@ -63,6 +64,7 @@ type options struct {
 const (
 	envAddress  = "MESH_ADDRESS"     // WithAddresses: one or several, separated by commas
 	envNoShared = "MESH_NO_SHM"      // not empty: WithoutSharedMemory
+	envStreams  = "MESH_NO_UDP"      // not empty: WithoutDatagrams
 	envEager    = "MESH_EAGER_LIMIT" // WithEagerLimit
 	envLinks    = "MESH_LINKS"       // WithLinks
 	envGroup    = "MESH_GROUP_LINKS" // WithGroupLinks
@@ -99,6 +101,7 @@ func (o *options) fromEnvironment(env func(string) string) error {
 		}
 	}
 	o.noShared = o.noShared || env(envNoShared) != ""
+	o.streams = o.streams || env(envStreams) != ""
 	for _, v := range []struct {
 		name string
 		to   *int
@@ -178,6 +181,11 @@ func WithAddresses(addrs ...string) Option { return func(o *options) { o.address
 
 // WithoutSharedMemory has processes of one host use TCP.
 func WithoutSharedMemory() Option { return func(o *options) { o.noShared = true } }
+
+// WithoutDatagrams has all messages between hosts go by TCP alone. Otherwise a small one
+// that answers another goes to a near host as a UDP datagram as well, ahead of TCP, which
+// is faster, and where datagrams do not arrive they are given up.
+func WithoutDatagrams() Option { return func(o *options) { o.streams = true } }
 
 // WithEagerLimit sets the size in bytes up to which messages are sent without
 // asking the receiver first. Zero leaves the choice to the library.

@@ -94,7 +94,7 @@ func (w *World) begin(ctx context.Context, o *options) (err error) {
 	}
 	cfg := engine.Config{
 		Self: engine.Proc(l.Rank()), Size: l.Size(), Job: []byte(l.JobID()), Resolve: w.resolve, Dial: o.dial, Listen: o.listen, Addresses: o.addresses,
-		OnFailure: w.processDied, OnLeave: w.processGone, SharedMemory: !o.noShared, EagerLimit: o.eagerLimit, Links: o.links, MostRequests: o.requests, Log: o.log,
+		OnFailure: w.processDied, OnLeave: w.processGone, SharedMemory: !o.noShared, StreamsOnly: o.streams || o.dial != nil, EagerLimit: o.eagerLimit, Links: o.links, MostRequests: o.requests, Log: o.log,
 	}
 	if l.Size() == 1 { // nobody has to find the same name, and all who run alone have it
 		cfg.Job = []byte(rand.Text())

@@ -121,7 +121,7 @@ func (p Plan) environ(more ...string) []string {
 // settings are the variables that configure package mpi, and those of a job's hints.
 // Others that begin with MESH_ are a node's own.
 func settings() []string {
-	return []string{"MESH_NO_SHM", "MESH_EAGER_LIMIT", "MESH_LINKS", "MESH_GROUP_LINKS", varHints, varRanks, varMATB, varPattern}
+	return []string{"MESH_NO_SHM", "MESH_NO_UDP", "MESH_EAGER_LIMIT", "MESH_LINKS", "MESH_GROUP_LINKS", varHints, varRanks, varMATB, varPattern}
 }
 
 // exported are the names that ranks elsewhere must get: ours, -x's, and what

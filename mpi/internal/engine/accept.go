@@ -292,6 +292,8 @@ func (e *Engine) admit(h *hello, conns []net.Conn) {
 	}
 	key := e.helloKey(&e.me.card)
 	a := e.answer(h, grants)
+	early := e.openAhead(conns).meet(h)
+	early.offer(a)
 	e.gate.lock()
 	defer e.leave()
 	p, s := e.consider(h)
@@ -306,10 +308,12 @@ func (e *Engine) admit(h *hello, conns []net.Conn) {
 		}
 	}
 	if s != agreed {
+		early.close()
 		for _, w := range wires {
 			w.close()
 		}
 		return
 	}
+	early.give(wires)
 	e.link(p, h, wires, far, e.streamTerms(rtt, grants, h.grants))
 }

@@ -128,6 +128,13 @@ func (e *Engine) propose(ctx context.Context, p *peer, c *card, all []dialed) (e
 	grants := e.grants(rtt)
 	h := e.offer(c.uid, grants)
 	_, _ = rand.Read(h.nonce[:]) // it cannot fail
+	a := e.openAhead(conns)
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	a.offer(h)
 	answer, err := e.converse(h, e.helloKey(c), conns)
 	e.gate.lock()
 	defer e.leave()
@@ -147,6 +154,8 @@ func (e *Engine) propose(ctx context.Context, p *peer, c *card, all []dialed) (e
 	if err != nil {
 		return err
 	}
+	a = a.meet(answer)
+	a.give(wires)
 	e.link(p, answer, wires, far, e.streamTerms(rtt, grants, answer.grants))
 	return nil
 }

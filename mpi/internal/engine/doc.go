@@ -63,7 +63,8 @@
 //
 // Links are rings in memory (ring.go) between goroutines of a process and, as
 // shared memory, between processes of a host; TCP sockets read and written by
-// system calls of our own; and net.Conn where the caller injects a dialer.
+// system calls of our own, ahead of which small frames go to near peers as datagrams
+// (ahead_linux.go); and net.Conn where the caller injects a dialer.
 //
 // # What it does not do
 //

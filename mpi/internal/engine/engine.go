@@ -40,6 +40,7 @@ type Config struct {
 	Addresses []string
 
 	SharedMemory bool // between processes of a host; false: they use TCP
+	StreamsOnly  bool // nothing goes as a datagram, ahead of TCP
 
 	EagerLimit int // largest message sent without asking, bytes; zero: chosen for each link
 	Credit     int // bytes of such messages that a peer may have waiting here; zero: chosen for each link

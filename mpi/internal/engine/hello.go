@@ -22,11 +22,11 @@ import (
 //	 48 proc    int32    from's number in its job
 //	 52 bytes   uint32   ┐ the credit that from grants
 //	 56 many    uint32   ┘
-//	 60 slots   uint32   of each ring; shared memory only
+//	 60 slots   uint32   of each ring; of a connection the port for what goes ahead (ahead_linux.go), 0: there is none
 //	 64 nonce   16 bytes of the offer
 //	 80 job     8 bytes  of the hash of from's secret
-//	 88 addr    uint64   ┐ where in from's memory the probe is, for whoever
-//	 96 probe   16 bytes ┘ wants to see whether he can read it
+//	 88 addr    uint64   ┐ where in from's memory the probe is, for whoever wants to see
+//	 96 probe   16 bytes ┘ whether he can read it; addr of a connection: the word for its port
 //	112 mac     32 bytes HMAC-SHA256 of what is before, under the key of the card
 //	                     of who was dialed and the job's secret
 type hello struct {

@@ -25,6 +25,7 @@ func (e *Engine) help() {
 			e.gate.unlock()
 			return
 		}
+		e.writeAhead()
 		switch {
 		case e.driver == nil && (e.helperWanted || e.turns == last):
 			e.driver = &e.helper

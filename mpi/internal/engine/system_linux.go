@@ -29,6 +29,8 @@ type epoll struct {
 	bell, kickBell int // eventfds
 	sinks          []sink
 	sockets        []*tcpWire
+	keeping        []*ahead     // those that have something for their streams
+	aheads         atomic.Int32 // how many there are
 	turn           uint
 	yields         atomic.Uint32
 	others         int // of the job on this host, as far as the engine was told
@@ -210,6 +212,7 @@ func (b *epoll) yield() {
 const (
 	pollSockets = 8   // with links through sockets
 	pollOthers  = 512 // without: only whether peers are alive is to be seen
+	pollSeldom  = 4   // of a stream, or of the datagrams ahead of it, whichever did not bring the last frame
 )
 
 // poll looks at descriptors.
@@ -233,6 +236,16 @@ func (b *epoll) pollEach(e *Engine) bool {
 	for _, w := range b.sockets {
 		if w.full {
 			return b.pollReady(e)
+		}
+		if a := w.ahead; a != nil && (a.heard || a.hopeful()) {
+			// What came last says by which way the next is likely to come.
+			if (a.last || b.turn%pollSeldom == 0) && a.event(e, 0) {
+				any = true
+				continue
+			}
+			if a.last && b.turn%pollSeldom != 0 {
+				continue
+			}
 		}
 		if w.event(e, unix.EPOLLIN) {
 			any = true

@@ -37,7 +37,8 @@ type tcpWire struct {
 	end    int  // of what is in buf
 	buf    []byte
 	iov    [2]unix.Iovec
-	small  [smallWrite]byte
+	ahead  *ahead // nil: nothing goes ahead of the stream
+	small  [aheadHeader + aheadMost]byte
 }
 
 // wireOf makes a wire of a connection: with the socket itself if it is plain TCP
@@ -103,29 +104,63 @@ func (w *tcpWire) plug(c *conn) error {
 	if err := w.system.add(w.fd, events, w); err != nil {
 		return err
 	}
+	if w.ahead != nil {
+		if err := w.ahead.plug(); err != nil {
+			return err
+		}
+	}
 	w.system.sockets = append(w.system.sockets, w)
 	c.e.spins = min(c.e.spins, socketSpins)
 	return nil
 }
 
 func (w *tcpWire) write(hdr, payload []byte, off int) (int, error) {
+	a, total := w.ahead, len(hdr)+len(payload)
+	if a == nil {
+		return w.writeStream(hdr, payload, off)
+	}
+	if off == 0 && total <= aheadMost && !w.full && a.throw(w.c.e, hdr, payload) {
+		if len(a.kept) < keptMost {
+			return total, nil
+		}
+		_, err := a.write()
+		return total, err
+	}
+	a.turn = false
+	if all, err := a.write(); !all {
+		return 0, err
+	}
+	n, err := w.writeStream(hdr, payload, off)
+	a.sent += uint64(n)
+	return n, err
+}
+
+func (w *tcpWire) writeStream(hdr, payload []byte, off int) (int, error) {
 	done, total := 0, len(hdr)+len(payload)
 	for off+done < total && !w.full {
 		n, errno := w.writeSome(hdr, payload, off+done)
-		switch errno {
-		case 0:
+		if errno == 0 {
 			done += n
-		case unix.EINTR:
-		case unix.EAGAIN:
-			w.full = true
-			if w.c != nil {
-				w.system.change(w.fd, inputEvents|unix.EPOLLOUT)
-			}
-		default:
-			return done, fmt.Errorf("write: %w", errno)
+		} else if err := w.refused(errno); err != nil {
+			return done, err
 		}
 	}
 	return done, nil
+}
+
+// refused is what follows when the system does not take what is written.
+func (w *tcpWire) refused(errno syscall.Errno) error {
+	switch errno {
+	case unix.EINTR:
+	case unix.EAGAIN:
+		w.full = true
+		if w.c != nil {
+			w.system.change(w.fd, inputEvents|unix.EPOLLOUT)
+		}
+	default:
+		return fmt.Errorf("write: %w", errno)
+	}
+	return nil
 }
 
 // writeSome is one system call.
@@ -164,6 +199,12 @@ func (w *tcpWire) event(e *Engine, what uint32) bool {
 	if what&unix.EPOLLOUT != 0 && w.full {
 		w.full = false
 		w.system.change(w.fd, inputEvents)
+		if w.ahead != nil {
+			if _, err := w.ahead.write(); err != nil {
+				e.breakLink(w.c, err)
+				return false
+			}
+		}
 	}
 	if what&^unix.EPOLLOUT == 0 {
 		return true
@@ -196,10 +237,26 @@ func (w *tcpWire) poll(c *conn) (bool, error) {
 // errStreamEnd is how a socket ends that the peer has closed.
 var errStreamEnd = errors.New("end of stream")
 
-// read makes one system call and gives the engine what came, out of all that
-// could have. The rest of a payload goes where it belongs, without a copy; what
-// follows it, into the buffer.
+// read makes one system call and gives the engine what came, out of all that could
+// have.
 func (w *tcpWire) read(e *Engine) (n, all int, err error) {
+	a := w.ahead
+	if a == nil {
+		return w.readStream(e)
+	}
+	if passed, err := a.pass(); passed {
+		return 0, 0, err
+	}
+	n, all, err = w.readStream(e)
+	if n > 0 && err == nil {
+		err = a.streamed(e, n)
+	}
+	return n, all, err
+}
+
+// readStream is read. The rest of a payload goes where it belongs, without a copy; what
+// follows it, into the buffer.
+func (w *tcpWire) readStream(e *Engine) (n, all int, err error) {
 	in := &w.c.in
 	var direct []byte
 	k := 0
@@ -216,13 +273,8 @@ func (w *tcpWire) read(e *Engine) (n, all int, err error) {
 	all += len(direct)
 	got, errno := w.receive(k)
 	w.iov = [2]unix.Iovec{}
-	switch {
-	case errno == unix.EAGAIN || errno == unix.EINTR:
-		return 0, all, errno
-	case errno != 0:
-		return 0, all, fmt.Errorf("read: %w", errno)
-	case got == 0:
-		return 0, all, fmt.Errorf("%w: %w", errPeerClosed, errStreamEnd)
+	if err := streamError(got, errno); err != nil {
+		return 0, all, err
 	}
 	n = int(got)
 	inPlace := min(n, len(direct))
@@ -238,6 +290,19 @@ func (w *tcpWire) read(e *Engine) (n, all int, err error) {
 	w.within = within
 	w.end = copy(w.buf, w.buf[took:w.end])
 	return n, all, nil
+}
+
+// streamError is what the result of a system call that reads says is amiss.
+func streamError(n uintptr, errno syscall.Errno) error {
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+		return errno
+	case errno != 0:
+		return fmt.Errorf("read: %w", errno)
+	case n == 0:
+		return fmt.Errorf("%w: %w", errPeerClosed, errStreamEnd)
+	}
+	return nil
 }
 
 // receive reads into the first k vectors.
@@ -259,6 +324,7 @@ func (w *tcpWire) close() {
 		// A copy: the list may be being read.
 		w.system.sockets = slices.DeleteFunc(slices.Clone(w.system.sockets), func(o *tcpWire) bool { return o == w })
 	}
+	w.ahead.close()
 	unix.Close(w.fd)
 	w.fd = -1
 }

@@ -227,6 +227,9 @@ func (e *Engine) sleep(w *waiter) {
 	}
 	e.asleep.Store(1)
 	w.asleep = true
+	if w == &e.helper {
+		e.writeAhead() // nobody else does
+	}
 	if !e.progress() && !w.fired && !e.stopped && e.pulls.first == nil {
 		e.gate.unlock()
 		e.bell.wait(w == &e.helper)
