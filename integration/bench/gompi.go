@@ -130,6 +130,7 @@ type trio struct {
 	place   string
 	figures []what
 	players [3]*player
+	alone   *player // Go by TCP alone, not judged; nil: it does not play
 }
 
 // newTrio has the three run a program.
@@ -147,7 +148,11 @@ func (m *bareLAN) newTrio(ctx context.Context, place string, ranks int, apart bo
 }
 
 func (t *trio) contenders() []*contender {
-	return []*contender{&t.players[0].contender, &t.players[1].contender, &t.players[2].contender}
+	all := []*contender{&t.players[0].contender, &t.players[1].contender, &t.players[2].contender}
+	if t.alone != nil {
+		all = append(all, &t.alone.contender)
+	}
+	return all
 }
 
 // best is the better rival.
@@ -156,16 +161,25 @@ func (t *trio) best(w what) *player { return better(w, t.players[0], t.players[1
 // faster is Go's rate by that of the better rival.
 func (t *trio) faster(w what) float64 { return t.best(w).got[w].mean.by(t.players[2].got[w].mean) }
 
-func (t *trio) rows() (rows [][]string) {
+func (t *trio) rows() [][]string {
+	rows := t.rowsOf(t.place, t.players[2])
+	if t.alone != nil {
+		rows = append(rows, t.rowsOf(t.place+", Go by that alone", t.alone)...)
+	}
+	return rows
+}
+
+// rowsOf are the rivals' figures and those of one of Go's.
+func (t *trio) rowsOf(place string, own *player) (rows [][]string) {
 	for _, w := range t.figures {
-		row := []string{t.place, size(w.bytes)}
+		row := []string{place, size(w.bytes)}
 		var worst, band []string
-		for _, p := range t.players {
+		for _, p := range []*player{t.players[0], t.players[1], own} {
 			row = append(row, p.got[w].mean.spread("%.2f"))
 			worst = append(worst, fmt.Sprintf("%.1f", p.got[w].worst.median()))
 			band = append(band, fmt.Sprintf("%.2f", p.got[w].mbps.median()/1e3))
 		}
-		best, own := t.best(w), t.players[2]
+		best := t.best(w)
 		rows = append(rows, append(row, own.got[w].mean.over(best.got[w].mean).likely("%.2f"), strings.Join(worst, " / "),
 			strings.Join(band, " / "), own.got[w].mbps.over(best.got[w].mbps).likely("%.2f")))
 	}
@@ -209,6 +223,8 @@ func gompi(ctx context.Context, env *Env) (Table, error) {
 	colls := fmt.Sprintf("-loops 20 -seconds %g -only %s %s", 2*seconds, crowdFigure, words(crowdSizes()))
 	shm := m.newTrio(ctx, "one host, shared memory", 2, false, "pp", pp, named("pp", ppSizes()))
 	tcp := m.newTrio(ctx, "two hosts, TCP", 2, true, "pp", pp, named("pp", ppSizes()))
+	alone := m.job("MESH_NO_UDP=1 "+m.inGo(2, true, "pp", pp), m.programs["pp go"], len(tcp.figures))
+	tcp.alone = newPlayer(tcp.place+", Go by that alone", tcp.figures, func() (string, error) { return alone.run(ctx) })
 	many := m.newTrio(ctx, fmt.Sprintf("one host, %s of %d ranks", crowdFigure, crowd), crowd, false, "colls", colls, named(crowdFigure, crowdSizes()))
 	for _, t := range []*trio{shm, tcp, many} {
 		n := rounds
@@ -247,7 +263,7 @@ func gompiMethod(rounds, tcpRounds int, seconds float64) string {
 		"the garbage collector on: half a round trip, for %g s each size in one job, after as many as take an eighth of that, %d rounds in turns, on two hosts %d; times are means, with the median and the least and greatest of the rounds; quotients are medians of the rounds', with their 95 %% interval by the bootstrap over rounds; "+
 		"bandwidth is a message by its mean time. Open MPI and MPICH are Debian's. mpiexec.hydra starts MPICH and Go, mpirun Open MPI, and on two hosts a remote-shell agent that only passes the command on starts all of them. "+
 		"On one host everything is as it is by default, but Open MPI is told pml ob1 and btl vader,self, which spares it a search. On two hosts all use TCP on eth0: "+
-		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's, and with GOMAXPROCS=1, as it sets it by itself where two ranks share two processors, which here they do without knowing. "+
+		"Open MPI by btl tcp,self and btl_tcp_if_include, unbound, since both hosts' first core is one; MPICH by UCX_TLS=tcp,self and UCX_NET_DEVICES; Go by MESH_ADDRESS, eth0's, and with GOMAXPROCS=1, as it sets it by itself where two ranks share two processors, which here they do without knowing. By default Go sends small answers ahead of TCP as datagrams, too; the rows of Go by TCP alone are with MESH_NO_UDP=1, and not judged. "+
 		"%d ranks on one host: %s in a loop (colls.c, go/colls), after as many as take an eighth of the time; mpirun with --oversubscribe, which makes Open MPI yield, starts Go too, since Hydra gives each rank a session and Linux divides the processors between sessions (autogroups): there, yielding is in vain. "+
 		"A job of MPICH that hangs in MPI_Finalize after its last figure is killed after %v. "+
 		"Allocations are the runtime's count on both ranks over 20000 round trips, with a buffer declared in the loop up to 256 B; an unexpected message is followed by another that is received first.",

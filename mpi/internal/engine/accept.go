@@ -292,7 +292,10 @@ func (e *Engine) admit(h *hello, conns []net.Conn) {
 	}
 	key := e.helloKey(&e.me.card)
 	a := e.answer(h, grants)
-	early := e.openAhead(conns).meet(h)
+	var early *ahead
+	if h.slots != 0 {
+		early = e.openAhead(conns).meet(h)
+	}
 	early.offer(a)
 	e.gate.lock()
 	defer e.leave()

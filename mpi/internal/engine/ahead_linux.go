@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +24,11 @@ import (
 // is sooner than TCP would find that out by its clock.
 //
 // A frame goes ahead only in answer, when something has come since the last was sent: for
-// many in a row the stream is faster. And only when both ends have heard each other's
-// datagrams, since there are firewalls. Each tells the other how many have come; who
-// hears of too few sends no more.
+// many in a row the stream is faster. And only to a peer that is so near that what is
+// saved counts: through a tunnel made of software it does not, and having everything
+// twice costs more. And only when both ends have heard each other's datagrams, since there
+// are firewalls. Each tells the other how many have come; who hears of too few sends no
+// more.
 //
 // A datagram, numbers little-endian:
 //
@@ -36,11 +39,16 @@ import (
 //	21 zero   3 bytes
 //	24 frame          all of one, or nothing
 type ahead struct {
-	w            *tcpWire
+	system       *epoll
+	w            *tcpWire // nil: the connection is no link yet
 	fd           int
 	own, theirs  uint64 // words
-	heard, on    bool   // the peer; and it us, too
-	probes       int    // datagrams without a frame that were to make it so
+	heard, both  bool   // the peer; and it us, too
+	on           bool   // frames go ahead
+	vain         bool   // and never will again
+	looks        uint   // times that it was looked at whether they may
+	streams      uint   // reads of the stream
+	probes       int    // datagrams without a frame that were to be heard
 	turn         bool   // something has come since we wrote last
 	last         bool   // and that as a datagram
 	kept         []byte // has gone ahead, and not yet to the stream
@@ -66,6 +74,9 @@ const (
 
 	aheadHeard = 1 // flag
 
+	nearAhead = 60 * time.Microsecond // there and back: more have a few switches on their way, or a tunnel
+	lookAfter = 256                   // reads of the stream, or writes of what is kept, it is looked at again
+
 	mostProbes  = 8
 	tellAfter   = 8  // frames that came, the peer is told without one to send
 	mostVain    = 32 // frames that went ahead and did not arrive: then no more do
@@ -73,8 +84,8 @@ const (
 )
 
 // openAhead makes this end of what is to go ahead of a connection, if it is to: of a
-// link that is alone, since there is another way then, and to a peer that is near, since
-// what is saved is nothing on the way to a far one. Nil: nothing does.
+// link that is alone, since otherwise there is another way, and to a peer that is not far
+// away, as far as that is known. Nil: nothing does.
 func (e *Engine) openAhead(conns []net.Conn) *ahead {
 	if e.cfg.StreamsOnly || e.poll == nil || len(conns) != 1 || e.poll.aheads.Load() >= mostAhead {
 		return nil
@@ -97,7 +108,8 @@ func (e *Engine) openAhead(conns []net.Conn) *ahead {
 	}
 	var word [8]byte
 	_, _ = rand.Read(word[:]) // it cannot fail
-	return &ahead{fd: fd, own: binary.LittleEndian.Uint64(word[:]), local: u.LocalAddr(), other: t.RemoteAddr()}
+	e.poll.aheads.Add(1)
+	return &ahead{system: e.poll, fd: fd, own: binary.LittleEndian.Uint64(word[:]), local: u.LocalAddr(), other: t.RemoteAddr()}
 }
 
 // offer puts into a hello what the peer has to know.
@@ -145,17 +157,16 @@ func (a *ahead) close() {
 		return
 	}
 	if a.w != nil && a.w.c != nil {
-		a.w.system.remove(a.fd)
-		a.w.system.aheads.Add(-1)
+		a.system.remove(a.fd)
 	}
+	a.system.aheads.Add(-1)
 	unix.Close(a.fd)
 	a.fd = -1
 }
 
 // plug has it polled.
 func (a *ahead) plug() error {
-	a.w.system.aheads.Add(1)
-	if err := a.w.system.add(a.fd, unix.EPOLLIN, a); err != nil {
+	if err := a.system.add(a.fd, unix.EPOLLIN, a); err != nil {
 		return err
 	}
 	a.probe()
@@ -175,11 +186,12 @@ func (a *ahead) hopeful() bool { return a.probes < mostProbes }
 
 // throw sends a frame ahead, and reports whether it has.
 func (a *ahead) throw(e *Engine, hdr, payload []byte) bool {
-	if !a.on || !a.turn || kind(hdr[0]) == kindBye {
+	// A helper that sleeps as driver would not write it: see writeAhead.
+	if !a.on || !a.turn || kind(hdr[0]) == kindBye || e.helper.asleep {
 		return false
 	}
 	if a.thrown-a.arrived-a.excused > mostVain {
-		a.on = false
+		a.on, a.vain = false, true
 		e.log.Debug("datagrams do not arrive: going on without", "proc", a.w.c.peer.proc)
 		return false
 	}
@@ -187,13 +199,17 @@ func (a *ahead) throw(e *Engine, hdr, payload []byte) bool {
 		return false
 	}
 	a.thrown++
+	a.turn = false
 	if !a.listed {
 		a.listed = true
 		e.poll.keeping = append(e.poll.keeping, a)
 		if e.helperRests { // nobody else has it written
-			e.helperRests = false
+			e.helperRests, e.helperLater = false, true
 			e.callHelper()
 		}
+	}
+	if a.kept == nil {
+		a.kept = make([]byte, 0, keptMost+aheadMost)
 	}
 	a.kept = append(append(a.kept, hdr...), payload...)
 	a.sent += uint64(len(hdr) + len(payload))
@@ -252,11 +268,18 @@ func (a *ahead) event(e *Engine, _ uint32) bool {
 
 // poll hears a datagram, if one has come, and reports whether it brought a frame.
 func (a *ahead) poll(e *Engine) (bool, error) {
-	n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(a.fd), uintptr(unsafe.Pointer(&a.buf[0])), uintptr(len(a.buf)), unix.MSG_DONTWAIT|unix.MSG_TRUNC, 0, 0)
-	if errno != 0 || n > uintptr(len(a.buf)) {
-		return false, nil // an error is about a datagram of ours, and the stream will say what is amiss
+	n, errno := a.receive()
+	if errno != 0 {
+		return false, nil // it is about a datagram of ours, and the stream will say what is amiss
 	}
 	return a.hear(e, a.buf[:n])
+}
+
+// receive gets a datagram into buf. Of one that is too long for any of the peer's there
+// is the beginning, which will be found out.
+func (a *ahead) receive() (n uintptr, errno syscall.Errno) {
+	n, _, errno = syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(a.fd), uintptr(unsafe.Pointer(&a.buf[0])), uintptr(len(a.buf)), unix.MSG_DONTWAIT, 0, 0)
+	return n, errno
 }
 
 // hear takes a datagram, and reports whether it brought the frame that is next. What is
@@ -265,12 +288,9 @@ func (a *ahead) hear(e *Engine, b []byte) (bool, error) {
 	if len(b) < aheadHeader || binary.LittleEndian.Uint64(b) != a.own {
 		return false, nil
 	}
-	first := !a.heard
-	a.heard = true
-	if b[20]&aheadHeard != 0 && !a.on && a.thrown == 0 {
-		a.on, a.turn, first = true, true, true
-	}
-	if first {
+	if heard := b[20]&aheadHeard != 0; !a.heard || heard && !a.both {
+		a.heard, a.both = true, heard
+		a.look()
 		a.send(nil, nil)
 	}
 	a.acknowledged(binary.LittleEndian.Uint32(b[16:]))
@@ -292,11 +312,20 @@ func (a *ahead) hear(e *Engine, b []byte) (bool, error) {
 	return true, a.deliver(e, frame)
 }
 
-// acknowledged is told how many of our frames have come.
+// look has frames go ahead if they may, or no more.
+func (a *ahead) look() {
+	rtt := systemRoundTrip(a.w.fd)
+	a.on = a.both && !a.vain && rtt > 0 && rtt < nearAhead
+}
+
+// acknowledged is told how many of our frames have come: copies count as well.
 func (a *ahead) acknowledged(n uint32) {
 	was := a.arrived
-	if n-was > a.thrown-was { // it is late, or nonsense
+	if int32(n-was) <= 0 { // it is late
 		return
+	}
+	if n-was > a.thrown-was {
+		n = a.thrown
 	}
 	a.arrived = n
 	a.excused = min(a.excused+n/excuseAfter-was/excuseAfter, a.thrown-a.arrived)
@@ -351,14 +380,31 @@ func (a *ahead) pass() (bool, error) {
 func (a *ahead) streamed(e *Engine, n int) error {
 	a.came += uint64(n)
 	a.read = a.came
-	a.turn, a.last = true, false
-	if !a.on { // what has come shows that the peer is there now
+	a.last = false
+	if a.streams++; !a.both && a.streams&(a.streams-1) == 0 { // what has come shows that the peer is there now
 		a.probe()
+	} else if a.both && a.streams%lookAfter == 0 {
+		a.look()
 	}
 	return a.deliverEarly(e)
 }
 
-// writeAhead gives streams what has gone ahead of them.
+// rest hears all that has come when the stream has ended: its end is of what was sent
+// last, which may have gone ahead only.
+func (a *ahead) rest(e *Engine) {
+	for a.fd >= 0 && !a.w.c.broken && a.w.c.peer.state == up {
+		n, errno := a.receive()
+		if errno != 0 {
+			return
+		}
+		if _, err := a.hear(e, a.buf[:min(n, uintptr(len(a.buf)))]); err != nil {
+			return
+		}
+	}
+}
+
+// writeAhead gives streams what has gone ahead of them. The helper does so at each tick,
+// and before it sleeps as driver, from when on nothing goes ahead.
 func (e *Engine) writeAhead() {
 	if e.poll == nil {
 		return
@@ -367,6 +413,9 @@ func (e *Engine) writeAhead() {
 		e.poll.keeping[i], a.listed = nil, false
 		if a.fd < 0 || a.w.c.broken {
 			continue
+		}
+		if a.looks++; a.looks%lookAfter == 0 {
+			a.look()
 		}
 		if _, err := a.write(); err != nil {
 			e.breakLink(a.w.c, err)

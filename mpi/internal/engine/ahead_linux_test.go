@@ -5,6 +5,10 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/eventually"
 )
 
 // aheadOf is what goes ahead to a peer; nil: nothing does. The engine is held.
@@ -108,6 +112,74 @@ func TestAheadInVain(t *testing.T) {
 		t.Errorf("%d were lost, and it goes on: %v", lost, a.on)
 	}
 	es[0].leave()
+}
+
+// TestAheadBurst: many messages in a row are no reason to give datagrams up.
+func TestAheadBurst(t *testing.T) {
+	es := processes()(t, 2)
+	play(t, es, 100, small, nothing)
+	each(es, func(i int, e *Engine) {
+		var b [1]byte
+		for range 4 * mostVain {
+			if i == 0 {
+				if err := e.Send(&SendArgs{To: 1, Context: world, Data: b[:]}); err != nil {
+					t.Error(err)
+				}
+			} else if _, err := e.Recv(&RecvArgs{From: 0, Context: world, Buf: b[:]}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	play(t, es, 100, small, nothing)
+	es[0].gate.lock()
+	if a := aheadOf(es[0], 1); !a.on {
+		t.Errorf("given up: %+v", a)
+	}
+	es[0].leave()
+}
+
+// TestAheadWithoutDriver: what is sent while nobody but the helper drives, and asleep,
+// arrives whatever becomes of datagrams, and nobody has to wait for that.
+func TestAheadWithoutDriver(t *testing.T) {
+	es := processes()(t, 2)
+	play(t, es, 100, small, nothing)
+	spoiler(es[0])(true)
+	eventually.Holds(t, "the helper sleeps", func() bool {
+		es[0].gate.lock()
+		defer es[0].leave()
+		return es[0].helper.asleep
+	})
+	if err := es[0].Send(&SendArgs{To: 1, Context: world, Data: []byte{1}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := es[1].Recv(&RecvArgs{From: 0, Context: world, Buf: make([]byte, 1)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAheadBeforeTheEnd: what a process has sent before it dies arrives, as by TCP.
+func TestAheadBeforeTheEnd(t *testing.T) {
+	for range 20 {
+		es := processes()(t, 2)
+		play(t, es, 20, small, nothing)
+		es[1].gate.lock() // both the datagram and the end are there when it looks
+		aheadOf(es[1], 0).last = false
+		es[0].gate.lock()
+		a := aheadOf(es[0], 1)
+		a.turn = true
+		es[0].leave()
+		if err := es[0].Send(&SendArgs{To: 1, Context: world, Data: []byte{1}}); err != nil {
+			t.Fatal(err)
+		}
+		es[0].gate.lock()
+		a.kept = nil // who is killed writes nothing any more
+		_ = unix.Shutdown(a.w.fd, unix.SHUT_RDWR)
+		es[0].leave()
+		es[1].leave()
+		if _, err := es[1].Recv(&RecvArgs{From: 0, Context: world, Buf: make([]byte, 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestAheadWaits: what has come early is delivered in its turn, and what comes again is

@@ -121,6 +121,7 @@ type role struct {
 	helperCall   chan struct{} // size 1: a call is a call
 	helperRests  bool          // it will not look by itself
 	helperWanted bool          // it is to drive as soon as it looks, if nobody does
+	helperLater  bool          // it was called for its next tick, which it would have rested over
 	turns        uint64        // counts drivers
 	asleep       *atomic.Uint32
 	bell         bell

@@ -25,7 +25,10 @@ func (e *Engine) help() {
 			e.gate.unlock()
 			return
 		}
-		e.writeAhead()
+		if !e.helperLater {
+			e.writeAhead()
+			e.settle()
+		}
 		switch {
 		case e.driver == nil && (e.helperWanted || e.turns == last):
 			e.driver = &e.helper
@@ -34,13 +37,13 @@ func (e *Engine) help() {
 				e.driver = nil
 			}
 			quiet = 0
-		case e.turns == last:
+		case e.turns == last && !e.helperLater:
 			quiet++
 		default:
 			quiet = 0
 		}
 		last = e.turns
-		e.helperWanted = false
+		e.helperWanted, e.helperLater = false, false
 		e.helperRests = e.driver != nil && quiet >= helperRest
 		rest := e.helperRests
 		e.gate.unlock()

@@ -85,12 +85,16 @@ func roundTrip(nc net.Conn) time.Duration {
 		return 0
 	}
 	var rtt time.Duration
-	_ = raw.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			rtt = time.Duration(min(info.Rtt, info.Min_rtt)) * time.Microsecond
-		}
-	})
+	_ = raw.Control(func(fd uintptr) { rtt = systemRoundTrip(int(fd)) })
 	return rtt
+}
+
+func systemRoundTrip(fd int) time.Duration {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(min(info.Rtt, info.Min_rtt)) * time.Microsecond
 }
 
 const inputEvents = unix.EPOLLIN | unix.EPOLLRDHUP
@@ -218,20 +222,22 @@ func (w *tcpWire) event(e *Engine, what uint32) bool {
 
 // poll reads what has come. Links that epoll watches are not polled otherwise.
 func (w *tcpWire) poll(c *conn) (bool, error) {
-	for i := range pollReads {
+	did := false
+	for range pollReads {
 		n, all, err := w.read(c.e)
+		did = did || n > 0
 		switch {
 		case err == unix.EAGAIN:
-			return i > 0, nil
+			return did, nil
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return i > 0, err
+			return did, err
 		case n < all || w.c.broken || w.c.peer.state != up:
-			return true, nil
+			return did, nil
 		}
 	}
-	return true, nil
+	return did, nil
 }
 
 // errStreamEnd is how a socket ends that the peer has closed.
@@ -244,12 +250,15 @@ func (w *tcpWire) read(e *Engine) (n, all int, err error) {
 	if a == nil {
 		return w.readStream(e)
 	}
-	if passed, err := a.pass(); passed {
-		return 0, 0, err
+	passed, err := a.pass()
+	if !passed {
+		n, all, err = w.readStream(e)
 	}
-	n, all, err = w.readStream(e)
-	if n > 0 && err == nil {
+	switch {
+	case err == nil && n > 0:
 		err = a.streamed(e, n)
+	case err != nil && err != unix.EAGAIN && err != unix.EINTR:
+		a.rest(e)
 	}
 	return n, all, err
 }
@@ -277,6 +286,9 @@ func (w *tcpWire) readStream(e *Engine) (n, all int, err error) {
 		return 0, all, err
 	}
 	n = int(got)
+	if w.ahead != nil {
+		w.ahead.turn = true
+	}
 	inPlace := min(n, len(direct))
 	in.got += inPlace
 	w.end += n - inPlace
@@ -324,7 +336,10 @@ func (w *tcpWire) close() {
 		// A copy: the list may be being read.
 		w.system.sockets = slices.DeleteFunc(slices.Clone(w.system.sockets), func(o *tcpWire) bool { return o == w })
 	}
-	w.ahead.close()
+	if w.ahead != nil {
+		_, _ = w.ahead.write() // as the system has what went by the stream
+		w.ahead.close()
+	}
 	unix.Close(w.fd)
 	w.fd = -1
 }
