@@ -74,14 +74,17 @@ const (
 
 	aheadHeard = 1 // flag
 
-	nearAhead = 60 * time.Microsecond // there and back: more have a few switches on their way, or a tunnel
-	lookAfter = 256                   // reads of the stream, or writes of what is kept, it is looked at again
+	lookAfter = 256 // reads of the stream, or writes of what is kept, it is looked at again
 
 	mostProbes  = 8
 	tellAfter   = 8  // frames that came, the peer is told without one to send
 	mostVain    = 32 // frames that went ahead and did not arrive: then no more do
 	excuseAfter = 64 // that did excuse one that did not
 )
+
+// nearAhead is the round trip from which on nothing goes ahead: more have several switches
+// on their way, or a tunnel made of software.
+var nearAhead = 25 * time.Microsecond
 
 // openAhead makes this end of what is to go ahead of a connection, if it is to: of a
 // link that is alone, since otherwise there is another way, and to a peer that is not far

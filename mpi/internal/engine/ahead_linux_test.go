@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
 )
+
+func init() { nearAhead = time.Hour } // however slow this machine is
 
 // aheadOf is what goes ahead to a peer; nil: nothing does. The engine is held.
 func aheadOf(e *Engine, p Proc) *ahead { return e.peers[p].conns[0].wire.(*tcpWire).ahead }
