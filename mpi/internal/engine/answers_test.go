@@ -37,6 +37,10 @@ func sharing(t *testing.T, patience int) ([]*Engine, *readings) {
 		c := es[1].peers[0].conns[0]
 		count.puller, c.pull = c.pull, count
 		es[1].answers.most = patience
+		for i := range es[1].ways { // what is sent is the faster
+			es[1].ways[i].tries = [3]int{bySending: tryWays, byReading: tryWays}
+			es[1].ways[i].took[byReading] = 1e9
+		}
 	})
 	return es, count
 }

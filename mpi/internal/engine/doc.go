@@ -42,10 +42,11 @@
 //	lost    this link is broken, and so many frames had come by it; answered by
 //	        lost, after which what is missing comes by another (lost.go)
 //
-// Where memory can be read across, the sender of a large message may as well send it,
-// which takes half the time, since both copy at once: it is asked to, and if it is not
-// there to answer, its memory is read. The two may decide at one time; who is first has
-// the word in which the message is shown (puller).
+// Where memory can be read across, the sender of a large message may as well send it:
+// both copy at once then, which on some machines takes half the time, and on others more
+// (ways.go). It is asked to, and if it is not there to answer, its memory is read. The
+// two may decide at one time; who is first has the word in which the message is shown
+// (puller).
 //
 // Eager messages that nobody has asked for are what a receiver must store:
 // credit bounds them, in bytes and in number, for each peer. A sender without

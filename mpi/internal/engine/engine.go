@@ -129,6 +129,7 @@ type role struct {
 	yields       int           // and before sleeping
 	stays        time.Duration // while others may read its memory it goes on yielding for so long; 0: processes share a processor
 	hope         hope
+	ways         ways
 	answers      hope // in microseconds: that who has announced a message is there to send it; see fetch
 }
 

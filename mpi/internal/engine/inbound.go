@@ -260,6 +260,9 @@ func (e *Engine) completeData(r *request, n int, swap bool) {
 	}
 	r.pieces -= n
 	if r.moved += n; r.moved == r.total {
+		if r.way != unknownWay {
+			e.ways.note(r.way, r.total, e.clock()-r.began)
+		}
 		e.received(r, r.total, int(r.status.Bytes))
 	}
 }

@@ -148,6 +148,7 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 	if m.swapped {
 		r.flags |= swapped
 	}
+	r.way = unknownWay
 	c := p.rail(r.ctx, m.tag)
 	switch {
 	case r.total == 0:
@@ -156,11 +157,14 @@ func (e *Engine) fetch(r *request, p *peer, m *message) {
 	case m.addr != 0 && c.pull != nil:
 		r.state, r.addr = moving, m.addr
 		e.pulls.push(r)
-		switch patience := e.answers.begin(); {
-		case patience > 0:
-			r.until = e.clock() + time.Duration(patience)*time.Microsecond
-			e.ask(m.via, r)
-		case r.total <= pullNow:
+		r.way, r.began = byReading, e.clock()
+		if e.ways.prefer(r.total) == bySending {
+			if patience := e.answers.begin(); patience > 0 {
+				r.way, r.until = bySending, r.began+time.Duration(patience)*time.Microsecond
+				e.ask(m.via, r)
+			}
+		}
+		if r.way == byReading && r.total <= pullNow {
 			e.pullSome(r)
 		}
 	default:
@@ -186,7 +190,7 @@ func (e *Engine) pullSome(r *request) {
 		if e.clock() < r.until {
 			return
 		}
-		r.until = 0
+		r.until, r.way = 0, unknownWay
 		e.answers.end(false)
 	}
 	p := e.peers[r.peer]
@@ -198,7 +202,7 @@ func (e *Engine) pullSome(r *request) {
 	}
 	if err != nil {
 		e.pulls.remove(r)
-		r.addr = 0
+		r.addr, r.way = 0, unknownWay
 		r.moved = 0 // the sender is to send it, or does, or is to say that it does not know it any more; or its death is noticed
 		c.pull.unclaim(r.remote)
 		e.ask(c, r)
@@ -209,6 +213,7 @@ func (e *Engine) pullSome(r *request) {
 	}
 	e.pulls.remove(r)
 	r.addr = 0
+	e.ways.note(r.way, r.total, e.clock()-r.began)
 	e.control(c, &header{kind: kindFin, x: r.remote})
 	e.received(r, r.total, int(r.status.Bytes))
 }

@@ -37,6 +37,8 @@ type transfer struct {
 	remote       uint64 // the other side's name for its request
 	addr         uint64 // where the sender's data is for the receiver; 0: not to be read
 
+	way   way           // receive whose sender's memory can be read
+	began time.Duration // when that was chosen
 	until time.Duration // receive whose data may be read, and was asked for: when to wait no longer; 0: it is being read
 }
 
