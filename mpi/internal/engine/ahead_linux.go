@@ -190,7 +190,7 @@ func (a *ahead) hopeful() bool { return a.probes < mostProbes }
 // throw sends a frame ahead, and reports whether it has.
 func (a *ahead) throw(e *Engine, hdr, payload []byte) bool {
 	// A helper that sleeps as driver would not write it: see writeAhead.
-	if !a.on || !a.turn || kind(hdr[0]) == kindBye || e.helper.asleep {
+	if !a.on || !a.turn || !forerun(kind(hdr[0])) || e.helper.asleep {
 		return false
 	}
 	if a.thrown-a.arrived-a.excused > mostVain {
@@ -218,6 +218,10 @@ func (a *ahead) throw(e *Engine, hdr, payload []byte) bool {
 	a.sent += uint64(len(hdr) + len(payload))
 	return true
 }
+
+// forerun reports whether frames of a kind may go ahead. The end of a link may not, and
+// what is followed by much in the stream need not.
+func forerun(k kind) bool { return k == kindEager || k == kindSync || k == kindFin || k == kindPost }
 
 // send makes a datagram of a frame, or of nothing.
 func (a *ahead) send(hdr, payload []byte) bool {
