@@ -242,16 +242,8 @@ func FuzzAhead(f *testing.F) {
 	f.Add(datagram(uint64(len(frame)), frame...), datagram(0, frame...))
 	f.Add(datagram(0, frame[:7]...), datagram(0))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		e, err := New(Config{Size: 2, Hub: NewHub()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = e.Close(t.Context()) }()
-		e.OpenContext(world, []Proc{0, 1})
-		c := &conn{e: e, peer: e.peers[1], wire: deafWire{}, piece: 100}
-		e.gate.lock()
-		e.attach(e.peers[1], []*conn{c}, terms{eager: 100, credit: credit{1 << 12, 8}, theirs: credit{1 << 12, 8}})
-		e.leave()
+		e, links := deaf(t, 1)
+		c := links[0]
 		a := &ahead{fd: -1, w: &tcpWire{fd: -1, c: c}}
 		e.Do(func(*Op) {
 			for _, b := range [][]byte{first, second, first} {

@@ -74,20 +74,8 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Add(all, uint8(7))
 	f.Fuzz(func(t *testing.T, in []byte, piece uint8) {
-		e, err := New(Config{Size: 2, Hub: NewHub()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = e.Close(t.Context()) }()
-		e.OpenContext(world, []Proc{0, 1})
-		c := &conn{e: e, peer: e.peers[1], wire: deafWire{}, piece: 100}
-		links := []*conn{c}
-		if piece%2 == 1 {
-			links = append(links, &conn{e: e, peer: e.peers[1], wire: deafWire{}, piece: 100})
-		}
-		e.gate.lock()
-		e.attach(e.peers[1], links, terms{eager: 100, credit: credit{1 << 12, 8}, theirs: credit{1 << 12, 8}})
-		e.leave()
+		e, links := deaf(t, 1+int(piece%2))
+		c := links[0]
 		irecv(t, e, 1, 1, make([]byte, 2))
 		e.Do(func(*Op) {
 			var have []byte
@@ -110,6 +98,25 @@ func FuzzFrames(f *testing.F) {
 			e.breakLink(c, errViolation)
 		})
 	})
+}
+
+// deaf is an engine with a peer that takes everything, by so many links.
+func deaf(t *testing.T, n int) (*Engine, []*conn) {
+	t.Helper()
+	e, err := New(Config{Size: 2, Hub: NewHub()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close(t.Context()) }) // which waits for nobody: that context has ended
+	e.OpenContext(world, []Proc{0, 1})
+	var links []*conn
+	for range n {
+		links = append(links, &conn{e: e, peer: e.peers[1], wire: deafWire{}, piece: 100})
+	}
+	e.gate.lock()
+	e.attach(e.peers[1], links, terms{eager: 100, credit: credit{1 << 12, 8}, theirs: credit{1 << 12, 8}})
+	e.leave()
+	return e, links
 }
 
 // deafWire takes everything.
