@@ -16,16 +16,17 @@ type prepared func(op string) (*run, error)
 
 // do runs an operation to its end.
 func (c *Comm) do(op string, prepare prepared) error {
-	if c != nil && c.ctx != nil {
-		r, err := c.start(op, prepare)
+	r, err := c.prepare(op, prepare)
+	if err != nil {
+		return err
+	}
+	c.byBoard(r)
+	if c.ctx != nil {
+		q, err := c.launch(op, r)
 		if err != nil {
 			return err
 		}
-		_, err = r.wait(op, c.ctx)
-		return err
-	}
-	r, err := c.prepare(op, prepare)
-	if err != nil {
+		_, err = q.wait(op, c.ctx)
 		return err
 	}
 	if err := r.wait(); err != nil {

@@ -24,8 +24,8 @@ func TestCollectiveAllocations(t *testing.T) {
 		{"allgather", func(c *mpi.Comm, one, all []int64) error { return mpi.Allgather(c, one, all) }},
 		{"alltoall", func(c *mpi.Comm, _, all []int64) error { return mpi.Alltoall(c, nil, all) }},
 	} {
-		t.Run(x.name, func(t *testing.T) {
-			mpitest.Run(t, n, func(c *mpi.Comm) error {
+		body := func(t *testing.T) func(c *mpi.Comm) error {
+			return func(c *mpi.Comm) error {
 				one, all := make([]int64, 1), make([]int64, n)
 				var before, after runtime.MemStats
 				for i := range 2 * loops {
@@ -44,7 +44,9 @@ func TestCollectiveAllocations(t *testing.T) {
 					t.Errorf("all %d ranks allocate %.2f times in an operation", n, per)
 				}
 				return nil
-			})
-		})
+			}
+		}
+		t.Run(x.name, func(t *testing.T) { mpitest.Run(t, n, body(t)) })
+		t.Run(x.name+" crowded", func(t *testing.T) { runCrowded(t, n, body(t)) })
 	}
 }

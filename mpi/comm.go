@@ -57,6 +57,7 @@ type comm struct {
 	recoveries atomic.Uint32       // of those that go on after failures
 	running    atomic.Int32        // collective operations under way
 	idle       atomic.Pointer[run] // of an operation that has ended, for the next one
+	board      board
 	freed      atomic.Bool
 	revoked    atomic.Bool
 	gone       bool // its contexts are given back; guarded by the engine

@@ -10,6 +10,9 @@ import (
 // WithMostRequests has the process run out of requests early.
 func WithMostRequests(n int) Option { return func(o *options) { o.requests = n } }
 
+// Crowded has the ranks of a host believe that there is one processor for all.
+func Crowded() Option { return func(o *options) { o.room = room{1, "the only one"} } }
+
 // Kept reports whether a communicator's memory is still in use.
 func Kept(c *Comm) func() bool {
 	p := weak.Make(c.comm)
@@ -51,3 +54,9 @@ func UseUpComms(w *World, free int) {
 		w.contexts.used = append(w.contexts.used, true)
 	}
 }
+
+// Tests have boards opened early, so that what they do often goes by both ways.
+func init() { boardAfter = 4 }
+
+// HasBoard reports whether the members of a communicator have opened a board.
+func HasBoard(c *Comm) bool { return c.board.open.Load() != nil }

@@ -30,7 +30,7 @@ import (
 //	 4 tag   uint32  │ context that is, at this time
 //	16 id    uint64  ┘
 //	 8 dead  uint32  the number of who has died, as the sender counts the members; or
-//	                 farDeath, wasRevoked, nobodyDied
+//	                 farDeath, wasRevoked, nobodyDied, strayed
 //	12 size  uint32  how many members take part
 
 // runs are the operations under way, and those that others have given up. They are
@@ -57,8 +57,12 @@ type notice struct {
 	dead, size uint32
 }
 
-// nobodyDied in a notice: the operation has failed for another reason.
-const nobodyDied = 1<<32 - 3
+// In a notice: the operation has failed for another reason, or because some members did
+// it by their board and others did not. Then none uses that any more.
+const (
+	nobodyDied = 1<<32 - 3
+	strayed    = 1<<32 - 4
+)
 
 // mostGiven bounds the notices that are remembered. Programs that see a failure
 // revoke or free the communicator; if one goes on without, the oldest are forgotten,
@@ -151,7 +155,10 @@ func (r *run) giveUp(op *engine.Op, err error) {
 }
 
 // errGivenUp says who has given an operation up.
-type errGivenUp struct{ by engine.Proc }
+type errGivenUp struct {
+	by      engine.Proc
+	strayed bool
+}
 
 func (e errGivenUp) Error() string { return "another member has given the operation up" }
 
@@ -172,8 +179,8 @@ func (o *circle) concerned(n notice) error {
 		return errFarDeath{n.from}
 	case o.whole != nil && n.dead == wasRevoked:
 		return engine.ErrRevoked
-	case n.dead == nobodyDied:
-		return errGivenUp{n.from}
+	case n.dead == nobodyDied, n.dead == strayed:
+		return errGivenUp{n.from, n.dead == strayed}
 	case n.dead >= uint32(len(o.procs)):
 		return nil
 	}
@@ -185,7 +192,7 @@ func (o *circle) concerned(n notice) error {
 			at -= theirs
 		}
 	}
-	return engine.ErrProcFailed{Proc: o.procs[at], Err: errGivenUp{n.from}}
+	return engine.ErrProcFailed{Proc: o.procs[at], Err: errGivenUp{by: n.from}}
 }
 
 // notice is what the others are told.
@@ -210,6 +217,7 @@ func (r *run) tell(op *engine.Op) bool {
 		return will
 	}
 	var dead engine.ErrProcFailed
+	var given errGivenUp
 	switch {
 	case errors.As(r.err, &dead) && slices.Contains(o.procs, dead.Proc):
 		at = uint32(slices.Index(o.procs, dead.Proc))
@@ -217,17 +225,32 @@ func (r *run) tell(op *engine.Op) bool {
 		return true
 	case o.ctx%contextsPerComm != ctxCollective:
 		return false
+	case errors.As(r.err, new(engine.ErrStray)), errors.As(r.err, &given) && given.strayed:
+		at = strayed
+		o.of.closeBoard(op)
 	}
 	hdr := o.notice(at)
 	told := make([]bool, len(o.procs))
-	if at != nobodyDied {
+	if at < uint32(len(told)) {
 		told[at] = true
+	}
+	tell := func(peer int) {
+		if !told[peer] {
+			told[peer] = true
+			_ = op.Post(o.procs[peer], amGiveUp, &hdr, nil, nil) // the dead need not know
+		}
 	}
 	for _, round := range r.sched.Rounds {
 		for i := range round {
-			if s := &round[i]; (s.Kind == coll.SendStep || s.Kind == coll.RecvStep) && !told[s.Peer] {
-				told[s.Peer] = true
-				_ = op.Post(o.procs[s.Peer], amGiveUp, &hdr, nil, nil) // the dead need not know
+			switch s := &round[i]; s.Kind {
+			case coll.SendStep, coll.RecvStep:
+				tell(s.Peer)
+			case coll.ShowStep:
+				for peer := range o.procs {
+					if peer != o.topo.Rank {
+						tell(peer)
+					}
+				}
 			}
 		}
 	}
@@ -238,6 +261,9 @@ func (r *run) tell(op *engine.Op) bool {
 func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
 	at := turn{commID(binary.LittleEndian.Uint64(hdr[16:])), engine.Context(binary.LittleEndian.Uint32(hdr[0:])), int32(binary.LittleEndian.Uint32(hdr[4:]))}
 	n := notice{from, binary.LittleEndian.Uint32(hdr[8:]), binary.LittleEndian.Uint32(hdr[12:])}
+	if c := w.commOf(at.id); c != nil && n.dead == strayed {
+		c.closeBoard(op)
+	}
 	for r := w.runs.first; r != nil; r = r.next {
 		for _, o := range r.o.turns() {
 			if o.turn() != at {
@@ -274,8 +300,9 @@ func (w *World) revokeRuns(op *engine.Op, id commID) {
 // forgive forgets a communicator in which nothing is under way any more, and what was
 // told of its operations: there will be none.
 func (w *World) forgive(c *comm) {
-	w.eng.Do(func(*engine.Op) {
+	w.eng.Do(func(op *engine.Op) {
 		c.gone = true
+		c.closeBoard(op)
 		w.comms.mu.Lock()
 		delete(w.comms.all, c.id)
 		w.comms.mu.Unlock()

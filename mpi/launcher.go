@@ -55,6 +55,7 @@ type options struct {
 	group      *int // WithGroupLinks
 	host, site string
 	hostGiven  bool
+	room       room    // in tests; zero: as it is
 	hints      *string // WithHints
 	profile    *string // WithProfile
 	log        *slog.Logger

@@ -85,6 +85,13 @@ func TestMPICHNetwork(t *testing.T) {
 	}
 }
 
+// TestMPICHCrowded runs it where ranks crowd a host, and show each other what they can.
+func TestMPICHCrowded(t *testing.T) {
+	for _, folder := range []string{"comm", "coll", "errors", "topo"} {
+		runMPICH(t, folder, mpitest.With(mpi.Crowded()))
+	}
+}
+
 // TestMPICHGroupLinks runs it where the ranks of a site share connections.
 func TestMPICHGroupLinks(t *testing.T) {
 	for _, folder := range []string{"pt2pt", "coll"} {

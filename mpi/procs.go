@@ -64,6 +64,9 @@ func (w *World) ownRecord(o *options) record {
 	if _, together := w.launcher.(inProcess); !together { // else hosts are made up
 		r.room = processors()
 	}
+	if o.room != (room{}) {
+		r.room = o.room
+	}
 	if o.hostGiven {
 		return r
 	}

@@ -158,6 +158,7 @@ func TestPrograms(t *testing.T) {
 		"no credit":  {mpitest.With(mpi.WithEagerLimit(64))},
 		"wan":        {mpitest.WAN(200*time.Microsecond, 0), mpitest.Blocks(2)},
 		"group":      {mpitest.WAN(0, 0), mpitest.Blocks(2), mpitest.With(mpi.WithGroupLinks(2))},
+		"crowded":    {mpitest.With(mpi.Crowded())},
 		"four links": {mpitest.WAN(0, 0), mpitest.Blocks(1), mpitest.With(mpi.WithLinks(4), mpi.WithEagerLimit(1000))},
 	} {
 		t.Run(name, func(t *testing.T) {

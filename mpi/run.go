@@ -39,6 +39,9 @@ type run struct {
 	next     *run // of the operations under way
 	prev     *run
 	step     func(*engine.Op, engine.Status, error) // r.stepped, made once
+	saw      func(*engine.Op, error)                // what the board calls, made once
+	board    *engine.Board                          // that it goes by; nil: by messages
+	shown    bool                                   // it has shown there what it gives
 	mark     mark                                   // of which the pacer is told
 	demand   demand                                 // for a profile
 }
@@ -52,7 +55,7 @@ func (r *run) of(all circle) {
 // cleared returns a run that has ended well, whose request has been waited for: neither
 // the engine nor anybody else has it any more, so that it may be another operation.
 func (r *run) cleared() *run {
-	*r = run{step: r.step}
+	*r = run{step: r.step, saw: r.saw}
 	return r
 }
 
@@ -62,7 +65,10 @@ func (r *run) begin() (err error) {
 	if r.id, err = r.o.w.eng.General(); err != nil {
 		r.err = err
 		r.o.spoil()
-		r.o.w.eng.Do(func(op *engine.Op) { r.tell(op) })
+		r.o.w.eng.Do(func(op *engine.Op) {
+			r.unshow(op)
+			r.tell(op)
+		})
 		return err
 	}
 	if r.step == nil {
@@ -202,6 +208,8 @@ func (r *run) post(op *engine.Op, s *coll.Step) {
 		r.send(op, s)
 	case coll.RecvStep:
 		r.receive(op, s)
+	case coll.ShowStep:
+		r.show(op, s)
 	}
 }
 
@@ -289,6 +297,7 @@ func (r *run) end(op *engine.Op) {
 	}
 	if r.err != nil {
 		r.o.spoil()
+		r.unshow(op)
 		if r.tell(op) { // otherwise they may wait for what has been announced
 			for _, id := range r.messages {
 				op.Abandon(id)

@@ -2,6 +2,7 @@ package coll
 
 func allgathers() []algorithm {
 	return []algorithm{
+		byBoard(once, allgatherBoard),
 		{name: "direct", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: allgatherDirect},
 		{name: "levels", best: bestLevels, build: allgatherLevels},
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: allgatherSites},

@@ -6,6 +6,7 @@ const ringBytes = 512 << 10
 
 func allreduces() []algorithm {
 	return []algorithm{
+		byBoard(once, allreduceBoard),
 		{name: "star", best: func(t *Topo, a *Args) bool { return crowded(t) && a.bytes() < starBytes }, build: allreduceStar},
 		{name: "direct", best: func(t *Topo, a *Args) bool { return crowded(t) && a.Count >= t.Size }, build: allreduceDirect},
 		{name: "shared", best: bestShared, build: allreduceShared},

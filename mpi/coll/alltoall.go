@@ -22,6 +22,7 @@ const (
 
 func alltoalls() []algorithm {
 	return []algorithm{
+		byBoard(func(t *Topo, a *Args) int { return t.Size * a.bytes() }, alltoallBoard),
 		{name: "agents", best: func(t *Topo, a *Args) bool {
 			return manySites(t) && a.bytes() <= agentBytes && largestSite(t) >= agentRanks
 		}, build: alltoallAgents},

@@ -2,6 +2,7 @@ package coll
 
 func barriers() []algorithm {
 	return []algorithm{
+		byBoard(once, barrierBoard),
 		{name: "star", best: func(t *Topo, _ *Args) bool { return crowded(t) }, build: barrierStar},
 		{name: "levels", best: func(t *Topo, _ *Args) bool { return levels(t) }, build: barrierLevels},
 		{name: "dissemination", build: barrierDissemination},

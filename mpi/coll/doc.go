@@ -29,7 +29,8 @@
 // a byte enters and leaves a host once. Where a host has twice as many ranks as
 // processors or more (Topo.Crowded) a round costs the turns of all the others on
 // its processor: trees within it are one level deep, and operations among its
-// ranks alone have the fewest rounds that there can be. As part of other
+// ranks alone have the fewest rounds that there can be, or one turn of each rank where
+// they have a board on which to show each other what they give (board.go). As part of other
 // operations, up to eight ranks of a site on hosts of their own give each other blocks
 // of 16 to 256 KiB in one round.
 //
@@ -45,7 +46,8 @@
 // of elements.
 //
 //	operation               algorithm           when                               cost
-//	barrier                 star                crowded                            2 rounds
+//	barrier                 board               crowded; N ≤ 16; a board           1 turn
+//	                        star                crowded                            2 rounds
 //	                        levels              sites, hosts                       2 log n α + Λ
 //	                        dissemination       otherwise                          log N α
 //	bcast                   star                crowded                            N (α/16 + mβ)
@@ -58,7 +60,8 @@
 //	                        binomial            m < 16 KiB; calm                   log N α + Nmβ
 //	                        linear              otherwise                          α + Nmβ, or Λ
 //	gatherv, scatterv       linear              always: only the root knows counts α + sum of m β, or Λ
-//	allgather               direct              crowded                            N (α/16 + mβ)
+//	allgather               board               crowded; m ≤ 240; N ≤ 16; a board  1 turn
+//	                        direct              crowded                            N (α/16 + mβ)
 //	                        levels              sites; Nm ≤ 8 KiB                  2 log n α + 2Nmβ + Λ
 //	                        sites               sites                              log n α + Nmβ + Λ
 //	                        ring                m ≥ 16 KiB                         N (α + mβ)
@@ -69,7 +72,8 @@
 //	                        sites               sites                              as allgather
 //	                        bruck               mean m < 16 KiB                    log N α + Nmβ, copies twice
 //	                        ring                otherwise                          N (α + largest mβ)
-//	alltoall                agents              sites of 8 or more; m ≤ 1 KiB      2n α + 2Nmβ + Λ
+//	alltoall                board               crowded; Nm ≤ 240; N ≤ 16; a board 1 turn
+//	                        agents              sites of 8 or more; m ≤ 1 KiB      2n α + 2Nmβ + Λ
 //	                        leaders             sites; nNm ≤ 1 KiB                 2 log n α + 2nNmβ + Λ
 //	                        bruck               one site, N ≥ 8; m ≤ 256 B; calm   log N (α + N/2 mβ)
 //	                        pairwise            m ≥ 64 KiB; calm                   N (α + mβ), or Λ
@@ -82,7 +86,8 @@
 //	                        levels              sites; hosts and m < 32 KiB        log n (α + mβ + mγ) + Λ
 //	                        rabenseifner        m ≥ 32 KiB; count ≥ N              (log N + N) α + 2mβ + mγ
 //	                        binomial            otherwise                          log N (α + mβ + mγ)
-//	allreduce               star                crowded; m < 8 KiB                 2N (α/16 + mβ + mγ)
+//	allreduce               board               crowded; m ≤ 240; N ≤ 16; a board  1 turn, N mγ
+//	                        star                crowded; m < 8 KiB                 2N (α/16 + mβ + mγ)
 //	                        direct              crowded; count ≥ N                 N α/8 + 2mβ + mγ
 //	                        shared              sites; m ≥ 64 KiB, 1 KiB N         Λ + 2mβ + mγ, overlapping
 //	                        levels              sites; hosts and m < 32 KiB        2 log n (α + mβ) + Λ
@@ -92,7 +97,8 @@
 //	reduce_scatter(_block)  sites               sites                              Sn α + mβ + mγ + Λ
 //	                        recursive_halving   commutes; in all < 512 KiB; calm   log N α + mβ + mγ
 //	                        pairwise            otherwise                          N/32 α + mβ + mγ
-//	scan, exscan            sites               sites                              3 log n (α + mβ + mγ) + Λ
+//	scan, exscan            board               crowded; m ≤ 240; N ≤ 16; a board  1 turn, N mγ
+//	                        sites               sites                              3 log n (α + mβ + mγ) + Λ
 //	                        recursive_doubling  otherwise                          log N (α + mβ + mγ)
 //	neighbor_*              direct              always                             α + d mβ, or Λ; d neighbours
 //

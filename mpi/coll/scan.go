@@ -3,6 +3,7 @@ package coll
 func scans(c Collective) []algorithm {
 	exclusive := c == OpExscan
 	return []algorithm{
+		byBoard(once, func(b *builder) { scanBoard(b, exclusive) }),
 		{name: "sites", best: func(t *Topo, _ *Args) bool { return manySites(t) }, build: func(b *builder) { scanSites(b, exclusive) }},
 		{name: "recursive_doubling", build: func(b *builder) {
 			s := newPrefix(b, exclusive)

@@ -40,6 +40,7 @@ const (
 	RecvStep               // Dst from Peer
 	ReduceStep             // Dst = Src op Dst: Src is the operand of the lower ranks
 	CopyStep               // Dst = Src
+	ShowStep               // Src to all ranks, and theirs, as long, to Dst by rank; only where they have a board
 )
 
 // Step is one thing that a rank does. The two sides of a message give the same
@@ -66,9 +67,10 @@ type Round []Step
 // Schedule is one rank's part in a collective operation. It is immutable.
 type Schedule struct {
 	Rounds []Round
-	Tmp    int    // bytes of scratch
-	Name   string // of the algorithm
-	Far    bool   // what it waits for is the way from another site, not bytes: none of its messages is more than a packet
+	Tmp    int       // bytes of scratch
+	Name   string    // of the algorithm
+	Board  *Schedule // the same for ranks that have a board; nil: they do as well without
+	Far    bool      // what it waits for is the way from another site, not bytes: none of its messages is more than a packet
 }
 
 // Args describe a collective operation. Counts and displacements are in

@@ -45,8 +45,10 @@ type fly struct {
 	actors []actor
 	sends  map[[2]int][]message // by from and to, unmatched, data still at the sender's
 	recvs  map[[2]int][]message
-	open   [][]open // by rank: what is being read or written
-	free   [][]byte // copies of messages that have been delivered
+	open   [][]open    // by rank: what is being read or written
+	free   [][]byte    // copies of messages that have been delivered
+	shown  [][]message // by rank: what it has shown, and where what others show is to go
+	seen   int         // how many of these all have shown
 }
 
 type open struct {
@@ -57,7 +59,7 @@ type open struct {
 
 // run drives all ranks to the end of their schedules, or says why it cannot.
 func (w *world) run() error {
-	f := &fly{world: w, actors: make([]actor, w.size), sends: map[[2]int][]message{}, recvs: map[[2]int][]message{}, open: make([][]open, w.size)}
+	f := &fly{world: w, actors: make([]actor, w.size), sends: map[[2]int][]message{}, recvs: map[[2]int][]message{}, open: make([][]open, w.size), shown: make([][]message, w.size)}
 	for r := range f.actors {
 		f.actors[r].ends = make([]int, len(w.scheds[r].Rounds))
 	}
@@ -157,7 +159,46 @@ func (f *fly) claim(r int, ref Ref, write bool) error {
 	return nil
 }
 
+// show has a rank show something. When all have, all get it.
+func (f *fly) show(r int, s *Step) ([]int, error) {
+	if s.Dst.N != f.size*s.Src.N || s.Src.N > BoardBytes {
+		return nil, fmt.Errorf("rank %d shows %d bytes and wants %d of %d ranks", r, s.Src.N, s.Dst.N, f.size)
+	}
+	a := &f.actors[r]
+	a.ends[a.round]++
+	for _, use := range []struct {
+		ref   Ref
+		write bool
+	}{{s.Src, false}, {s.Dst, true}} {
+		if err := f.claim(r, use.ref, use.write); err != nil {
+			return nil, err
+		}
+		f.open[r] = append(f.open[r], open{ref: use.ref, written: use.write, ends: a.round})
+	}
+	f.shown[r] = append(f.shown[r], message{rank: r, ends: a.round, ref: s.Dst, data: slices.Clone(f.at(r, s.Src))})
+	for _, shown := range f.shown {
+		if len(shown) <= f.seen {
+			return nil, nil
+		}
+	}
+	var woken []int
+	for to := range f.size {
+		m := f.shown[to][f.seen]
+		for from := range f.size {
+			data := f.shown[from][f.seen].data
+			copy(f.at(to, m.ref)[from*len(data):], data)
+		}
+		f.actors[to].ends[m.ends]--
+		woken = append(woken, to)
+	}
+	f.seen++
+	return woken, nil
+}
+
 func (f *fly) start(r int, s *Step) ([]int, error) {
+	if s.Kind == ShowStep {
+		return f.show(r, s)
+	}
 	if s.Kind != SendStep && s.Kind != RecvStep {
 		return nil, nil
 	}

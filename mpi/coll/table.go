@@ -155,7 +155,9 @@ func choose(c Collective, t *Topo, a Args) Schedule {
 	for i := range rows {
 		r := &rows[i]
 		if r.right(t, &a) && (r.best == nil || r.best(t, &a)) {
-			return r.make(t, a)
+			s := r.make(t, a)
+			s.Board = boarded(rows, t, &a)
+			return s
 		}
 	}
 	panic("coll: no algorithm for " + c.String())

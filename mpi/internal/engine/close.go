@@ -113,7 +113,10 @@ func (e *Engine) stop() {
 		delete(e.parties, nonce)
 		p.end()
 	}
-	e.fast, e.output, e.ready = nil, nil, nil
+	for _, b := range e.boards {
+		b.close()
+	}
+	e.fast, e.output, e.ready, e.watched = nil, nil, nil, nil
 	for e.parked != nil {
 		e.unpark(e.parked)
 	}

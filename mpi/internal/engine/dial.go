@@ -101,7 +101,7 @@ func (e *Engine) dialAny(ctx context.Context, addrs []string) (net.Conn, string,
 		}
 	}
 	if won.nc == nil {
-		return nil, "", errors.Join(errs...)
+		return nil, "", inOneLine(errs)
 	}
 	return won.nc, won.addr, nil
 }

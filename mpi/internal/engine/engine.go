@@ -86,6 +86,9 @@ type tables struct {
 	peers    []*peer
 	strange  int // contexts that only peers have named
 	handlers [256]Handler
+	page     []byte // what others of the host see of this process; nil: nothing
+	boards   []*Board
+	reserved int // places for boards in the page
 }
 
 // pending is what is under way.
@@ -100,6 +103,7 @@ type pending struct {
 	leavers    []*peer    // they have said goodbye
 	fast       []*conn    // links that are polled one by one
 	ready      poller     // of links that are polled together; nil: none
+	watched    []*Board   // those on which something is under way
 	freeFrames *frame
 	hdr        [longHeader]byte
 	postHdr    [24]byte
@@ -219,6 +223,7 @@ func (e *Engine) equip() error {
 		e.asleep = new(atomic.Uint32)
 		e.bell = newChanBell()
 		e.spins, e.yields = 0, 4
+		e.page = make([]byte, pageBytes())
 		e.me.card.hub = e.cfg.Hub.id
 	} else if err := e.equipSystem(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Errors that a caller branches on.
@@ -37,6 +38,12 @@ func (e ErrTruncate) Error() string {
 	return fmt.Sprintf("engine: message of %d bytes truncated to %d", e.Message, e.Buffer)
 }
 
+// ErrStray is how a turn on a board ends in which another member sends messages.
+type ErrStray struct{ ErrTruncate }
+
+// Unwrap returns the first of these messages, which was not expected.
+func (e ErrStray) Unwrap() error { return e.ErrTruncate }
+
 // ErrProcFailed is how an operation ends that needs a process which has died or
 // left. Err says how that was noticed.
 type ErrProcFailed struct {
@@ -64,3 +71,24 @@ func (e ErrProcFailedPending) Error() string {
 type ErrPanic struct{ Value any }
 
 func (e ErrPanic) Error() string { return fmt.Sprintf("engine: callback panicked: %v", e.Value) }
+
+// several are errors of one thing, in one line. errors.Join makes lines of them.
+type several []error
+
+// inOneLine joins errors; nil: there are none.
+func inOneLine(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return several(errs)
+}
+
+func (s several) Error() string {
+	text := make([]string, len(s))
+	for i, err := range s {
+		text[i] = err.Error()
+	}
+	return strings.Join(text, "; ")
+}
+
+func (s several) Unwrap() []error { return s }

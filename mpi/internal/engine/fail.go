@@ -99,7 +99,7 @@ func (d *domain) hasMember(p Proc) bool {
 // sever closes a peer's links and ends what needs them with err. It reports
 // whether anything did.
 func (e *Engine) sever(p *peer, err error) bool {
-	any := false
+	any := e.unseen(p.proc, err)
 	e.endAll(func(r *request) bool {
 		hit := r.peer == p.proc && (r.kind == sendRequest || r.kind == recvRequest)
 		any = any || hit

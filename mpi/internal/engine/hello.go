@@ -57,7 +57,7 @@ const (
 )
 
 const (
-	helloMagic = "meshmpi\x03"
+	helloMagic = "meshmpi\x04"
 	helloSize  = 144
 	helloMac   = 112
 )

@@ -112,6 +112,7 @@ func newHeapLink(a, b *Engine) (*heapWire, *heapWire) {
 	wa.out, wa.in.ring, wa.asleep, wa.bell = newProducer(there), back, b.asleep, b.bell.ring
 	wb := &heapWire{mine: fromB, theirs: fromA}
 	wb.out, wb.in.ring, wb.asleep, wb.bell = newProducer(back), there, a.asleep, a.bell.ring
+	wa.page, wb.page = b.page, a.page
 	gone := new(atomic.Bool)
 	wa.gone, wb.gone = gone, gone
 	return wa, wb

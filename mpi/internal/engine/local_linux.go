@@ -18,7 +18,6 @@ import (
 
 // localSystem is what an engine needs to share memory with others.
 type localSystem struct {
-	page     []byte // of ours, that others see: whether the driver sleeps
 	pageFile int
 	probe    *[16]byte // for others to see whether they can read our memory
 }
@@ -29,16 +28,16 @@ func (e *Engine) equipLocal() error {
 	if !e.cfg.SharedMemory {
 		return nil
 	}
-	fd, page, err := newMemory("meshmpi-page", unix.Getpagesize())
+	fd, page, err := newMemory("meshmpi-page", pageBytes())
 	if err != nil {
 		return err
 	}
-	e.local = localSystem{page: page, pageFile: fd, probe: new([16]byte)}
+	e.local = localSystem{pageFile: fd, probe: new([16]byte)}
 	e.ends = append(e.ends, func() { unix.Close(fd) })
 	// Whoever has the engine may look at the page.
 	runtime.AddCleanup(e, func(page []byte) { _ = unix.Munmap(page) }, page)
 	_, _ = rand.Read(e.local.probe[:]) // it cannot fail
-	e.asleep = asleepIn(page)
+	e.asleep, e.page = asleepIn(page), page
 	allowReading()
 	return nil
 }
@@ -250,7 +249,7 @@ func (e *Engine) admitLocal(h *hello, nc net.Conn, o *localOffer) {
 // linkLocal makes a link of memory that is shared; dialed is set at the end that
 // has made it. What it is given is closed with the link, or with an error.
 func (e *Engine) linkLocal(p *peer, h *hello, nc net.Conn, o *localOffer, mem []byte, dialed bool) error {
-	page, err := mapMemory(o.files[0], unix.Getpagesize(), false)
+	page, err := mapMemory(o.files[0], pageBytes(), false)
 	socket := -1
 	if err == nil {
 		if socket, err = takeDescriptor(nc.(*net.UnixConn)); err != nil {
@@ -263,7 +262,8 @@ func (e *Engine) linkLocal(p *peer, h *hello, nc net.Conn, o *localOffer, mem []
 		return err
 	}
 	unix.Close(o.files[0])
-	w := &sharedWire{system: e.poll, socket: socket, doorbell: o.files[1], pid: o.pid, memory: mem, page: page}
+	w := &sharedWire{system: e.poll, socket: socket, doorbell: o.files[1], pid: o.pid, memory: mem}
+	w.page = page
 	w.reads = canRead(o.pid, h.addr, h.probe)
 	bell := w.doorbell
 	w.asleep, w.bell, w.closing = asleepIn(page), func() { signalEvent(bell) }, w.unmap

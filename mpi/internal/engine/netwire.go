@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -151,7 +150,7 @@ func (w *netWire) read() {
 // fails notes the end of the connection.
 func (w *netWire) fails(err error) {
 	if w.err == nil {
-		w.err = errors.Join(errPeerClosed, err)
+		w.err = several{errPeerClosed, err}
 		w.changed.Broadcast()
 	}
 }

@@ -78,10 +78,10 @@ func (e *Engine) dialAll(ctx context.Context, c *card) ([]dialed, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.Join(errs...)
+		return nil, inOneLine(errs)
 	}
 	if len(all) < links {
-		e.log.Warn("fewer links than there could be", "links", len(all), "of", links, "err", errors.Join(errs...))
+		e.log.Warn("fewer links than there could be", "links", len(all), "of", links, "err", inOneLine(errs))
 	}
 	slices.SortFunc(all, func(a, b dialed) int { return a.at - b.at })
 	return all, nil

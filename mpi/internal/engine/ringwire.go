@@ -8,6 +8,7 @@ type ringWire struct {
 	in      consumer
 	asleep  *atomic.Uint32 // of the peer: ring its bell
 	bell    func()
+	page    []byte // what the peer shows: whether it sleeps, and its boards
 	closing func()
 }
 

@@ -95,7 +95,6 @@ type sharedWire struct {
 	pid      int    // the peer, as seen from here
 	reads    bool   // its memory can be read
 	memory   []byte // the rings
-	page     []byte // of the peer: whether it sleeps
 	mine     *[mostExposed]uint64
 	theirs   *[mostExposed]uint64
 	over     bool // the peer is gone

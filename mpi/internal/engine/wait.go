@@ -134,7 +134,11 @@ func (e *Engine) drive(w *waiter) {
 	var since time.Time // when it began to stay, see stay
 	idle, left := 0, -1 // polls in vain; polls left of hope, which has yet to begin
 	for !w.fired && e.driver == w && !e.stopped {
-		if idle < e.spins {
+		if e.spins == 0 && len(e.watched) > 0 && idle < e.yields {
+			if idle += e.doze(); w.fired {
+				return
+			}
+		} else if idle < e.spins {
 			e.watch()
 		}
 		switch did := e.progress(); {
@@ -208,15 +212,38 @@ func (w *waiter) stayed(since *time.Time) {
 // looks is how often the rings are looked at between polls of everything.
 const looks = 16
 
-// watch looks at the rings only, until one has something, since that is quick.
+// watch looks at the rings and boards only, until one has something, since that is quick.
 func (e *Engine) watch() {
-	for range looks {
+	for range max(1, looks/max(1, len(e.fast))) {
+		for _, b := range e.watched {
+			if b.ready() {
+				return
+			}
+		}
 		for _, c := range e.fast {
 			if c.ring != nil && c.ring.in.filled() {
 				return
 			}
 		}
 	}
+}
+
+// glances are how many turns who waits for a board gives away before it polls anything
+// else.
+const glances = 4
+
+// doze gives away some turns, unless a board is ready before, and reports how many.
+func (e *Engine) doze() (n int) {
+	for n < glances && len(e.watched) > 0 {
+		e.gate.unlock()
+		e.bell.yield()
+		e.gate.lock()
+		if n++; e.pollBoards() {
+			e.settle()
+			break
+		}
+	}
+	return n
 }
 
 // sleep waits for a doorbell. The flag goes up before the last look, so that who
@@ -230,6 +257,7 @@ func (e *Engine) sleep(w *waiter) {
 	if w == &e.helper {
 		e.writeAhead() // nobody else does
 	}
+	e.strays()
 	if !e.progress() && !w.fired && !e.stopped && e.pulls.first == nil {
 		e.gate.unlock()
 		e.bell.wait(w == &e.helper)
@@ -258,6 +286,9 @@ func (e *Engine) progress() bool {
 			e.breakLink(c, err)
 		}
 		any = any || did
+	}
+	if len(e.watched) > 0 && e.pollBoards() {
+		any = true
 	}
 	if e.ready != nil && e.ready.poll(e) {
 		any = true
