@@ -12,65 +12,81 @@ import (
 // faster that it is worth opening one. Only operations that a rank waits for go by it:
 // those have the same order everywhere, and one that was begun first ends first.
 
-// boardAfter is after how many operations a board is opened. It costs two more, and a
-// link from each member to each other one.
+// boardAfter is after how many operations that its members wait for a communicator gets a
+// board, whatever they are: which of them go by one may differ from member to member in a
+// program that is wrong. It costs two more operations, and a link from each member to each
+// other one.
 var boardAfter uint32 = 32
 
 // board is a communicator's.
 type board struct {
-	operations atomic.Uint32 // that a board would have been good for
+	operations atomic.Uint32
 	open       atomic.Pointer[engine.Board]
 }
 
 // byBoard has an operation that the caller waits for go by the communicator's board, if
-// there is one and that is better.
-func (c *Comm) byBoard(r *run) {
-	if r.sched.Board == nil {
-		return
+// there is one and that is better. After an error the operation is not to be begun.
+func (c *Comm) byBoard(r *run) error {
+	if c.remote != nil || !coll.Boardable(&c.topo) {
+		return nil
 	}
-	if c.board.open.Load() == nil && c.board.operations.Add(1) == boardAfter {
+	if c.board.operations.Add(1) == boardAfter {
 		ended := c.orRevoke()
-		c.openBoard()
-		_ = ended(nil)
+		if err := ended(c.openBoard()); err != nil {
+			if r.sched.Board != nil {
+				r.sched = r.sched.Board // as others may do it, who are all told then
+			}
+			c.w.eng.Do(func(op *engine.Op) { r.renounce(op, err) })
+			return err
+		}
 	}
-	if b := c.board.open.Load(); b != nil {
+	if b := c.board.open.Load(); b != nil && r.sched.Board != nil {
 		r.sched, r.board = r.sched.Board, b
 	}
+	return nil
 }
 
-// openBoard opens the board, unless a member cannot see all others. It has no error: if a
-// member has died the operation that follows will say so.
-func (c *comm) openBoard() {
-	place := int64(c.w.eng.ReserveBoard())
-	o := c.everybody(c.nextTag())
-	places, err := o.allgather([]int64{place}) // in which each member is sent something by each
+// openBoard opens the board, unless a member cannot see all others. It fails when one has
+// died, or the communicator was revoked.
+func (c *comm) openBoard() error {
+	places, see := c.everybody(c.nextTag()), c.everybody(c.nextTag())
 	var b *engine.Board
+	slots, err := places.allgather([]int64{int64(c.w.eng.ReserveBoard())}) // in which each member sends to each
 	if err == nil {
-		slots := make([]int, len(places))
-		for i, at := range places {
-			slots[i] = int(at)
+		at := make([]int, len(slots))
+		for i, slot := range slots {
+			at[i] = int(slot)
 		}
-		b = c.w.eng.OpenBoard(o.ctx, o.procs, slots)
+		b = c.w.eng.OpenBoard(places.ctx, places.procs, at)
 	}
-	next := c.everybody(c.nextTag()) // also after an error: others may be waiting there
 	blind := []int64{0}
 	if b == nil {
 		blind[0] = 1
 	}
-	err = next.allreduce(blind, opMax)
-	switch {
-	case err == nil && blind[0] == 0:
-		c.board.open.Store(b)
-	case b != nil:
-		c.w.eng.Do(func(op *engine.Op) { op.CloseBoard(b) })
+	if bad := see.allreduce(blind, opMax); err == nil { // also after an error: others may be waiting there
+		err = bad
 	}
+	if b == nil {
+		return err
+	}
+	c.w.eng.Do(func(op *engine.Op) {
+		if c.revoked.Load() || c.gone {
+			err = engine.ErrRevoked
+		}
+		if err != nil || blind[0] > 0 {
+			op.CloseBoard(b, engine.ErrClosed)
+			return
+		}
+		c.board.open.Store(b)
+	})
+	return err
 }
 
-// closeBoard ends what is under way on the board, which is not used any more. The engine
-// is held.
-func (c *comm) closeBoard(op *engine.Op) {
+// closeBoard ends what is under way on the board, and what is about to be, with err. The
+// board is not used any more. The engine is held.
+func (c *comm) closeBoard(op *engine.Op, err error) {
 	if b := c.board.open.Swap(nil); b != nil {
-		op.CloseBoard(b)
+		op.CloseBoard(b, err)
 	}
 }
 

@@ -20,7 +20,9 @@ func (c *Comm) do(op string, prepare prepared) error {
 	if err != nil {
 		return err
 	}
-	c.byBoard(r)
+	if err := c.byBoard(r); err != nil {
+		return c.wrap(op, -1, err)
+	}
 	if c.ctx != nil {
 		q, err := c.launch(op, r)
 		if err != nil {

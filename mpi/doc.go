@@ -48,7 +48,10 @@
 // processor from the rank that is to answer. A program may set it anew after Init.
 // Where there are twice as many ranks of a communicator on a host as processors, or
 // more, its collective operations take the fewest rounds, whatever they cost in
-// messages.
+// messages. Up to 16 ranks that are all on such a host show each other what they give, in
+// memory that all see, after they have done so for a while by messages: in Barrier,
+// Allreduce, Scan and Exscan, Allgather and Alltoall of up to 240 bytes from each rank,
+// when they wait for them.
 //
 // README.md has a table of what there is of each chapter of the standard, and
 // what is not: MPI-IO, sessions and partitioned communication.

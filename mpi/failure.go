@@ -123,7 +123,7 @@ func (c *comm) revokeHeld(op *engine.Op) {
 		op.Revoke(c.base+k, engine.ErrRevoked)
 	}
 	c.w.revokeRuns(op, c.id)
-	c.closeBoard(op)
+	c.closeBoard(op, engine.ErrRevoked)
 	if win := c.win.Load(); win != nil {
 		for r := range win.targets {
 			win.lost(op, r, engine.ErrRevoked)

@@ -227,7 +227,7 @@ func (r *run) tell(op *engine.Op) bool {
 		return false
 	case errors.As(r.err, new(engine.ErrStray)), errors.As(r.err, &given) && given.strayed:
 		at = strayed
-		o.of.closeBoard(op)
+		o.of.closeBoard(op, r.err)
 	}
 	hdr := o.notice(at)
 	told := make([]bool, len(o.procs))
@@ -261,8 +261,8 @@ func (r *run) tell(op *engine.Op) bool {
 func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte) {
 	at := turn{commID(binary.LittleEndian.Uint64(hdr[16:])), engine.Context(binary.LittleEndian.Uint32(hdr[0:])), int32(binary.LittleEndian.Uint32(hdr[4:]))}
 	n := notice{from, binary.LittleEndian.Uint32(hdr[8:]), binary.LittleEndian.Uint32(hdr[12:])}
-	if c := w.commOf(at.id); c != nil && n.dead == strayed {
-		c.closeBoard(op)
+	if c := w.commOf(at.id); n.dead == strayed && c != nil && c.rankOf.of(from) >= 0 {
+		c.closeBoard(op, errGivenUp{by: from, strayed: true})
 	}
 	for r := w.runs.first; r != nil; r = r.next {
 		for _, o := range r.o.turns() {
@@ -302,7 +302,7 @@ func (w *World) revokeRuns(op *engine.Op, id commID) {
 func (w *World) forgive(c *comm) {
 	w.eng.Do(func(op *engine.Op) {
 		c.gone = true
-		c.closeBoard(op)
+		c.closeBoard(op, engine.ErrClosed)
 		w.comms.mu.Lock()
 		delete(w.comms.all, c.id)
 		w.comms.mu.Unlock()

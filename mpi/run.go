@@ -63,12 +63,7 @@ func (r *run) cleared() *run {
 // begun, and the others have been told that this rank gives up.
 func (r *run) begin() (err error) {
 	if r.id, err = r.o.w.eng.General(); err != nil {
-		r.err = err
-		r.o.spoil()
-		r.o.w.eng.Do(func(op *engine.Op) {
-			r.unshow(op)
-			r.tell(op)
-		})
+		r.o.w.eng.Do(func(op *engine.Op) { r.renounce(op, err) })
 		return err
 	}
 	if r.step == nil {
@@ -284,6 +279,16 @@ func (r *run) local() {
 	}
 }
 
+// renounce tells the others that an operation fails here, and reports whether they give
+// it up.
+func (r *run) renounce(op *engine.Op, err error) (told bool) {
+	r.err = err
+	r.o.spoil()
+	told = r.tell(op)
+	r.unshow(op) // whoever sees that is told
+	return told
+}
+
 // end completes the request. After an error what has not been sent or received will
 // not be waited for: who should take or send it may have failed as well.
 func (r *run) end(op *engine.Op) {
@@ -296,9 +301,7 @@ func (r *run) end(op *engine.Op) {
 		r.o.w.tmps.Put(r.tmp)
 	}
 	if r.err != nil {
-		r.o.spoil()
-		r.unshow(op)
-		if r.tell(op) { // otherwise they may wait for what has been announced
+		if r.renounce(op, r.err) { // otherwise they may wait for what has been announced
 			for _, id := range r.messages {
 				op.Abandon(id)
 			}

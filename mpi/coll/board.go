@@ -16,6 +16,9 @@ func boardFits(t *Topo, bytes int) bool {
 	return t.Size > 1 && t.Size <= BoardRanks && bytes <= BoardBytes && !manyHosts(t) && !manySites(t)
 }
 
+// Boardable reports whether ranks would have operations by a board if they had one.
+func Boardable(t *Topo) bool { return crowded(t) && boardFits(t, 0) }
+
 // boarded is the same operation by a board; nil: it does not fit on one, or is as well
 // done by messages.
 func boarded(rows []algorithm, t *Topo, a *Args) *Schedule {

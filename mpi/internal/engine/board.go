@@ -59,8 +59,13 @@ type Board struct {
 	first   *showing   // that is under way
 	last    *showing
 	spare   *showing
-	err     error // somebody is gone, or the board was closed
-	listed  bool  // among those that are polled
+	shown   uint64 // the word shown last
+	err     error  // somebody is gone, or the board was closed
+	listed  bool   // among those that are polled
+
+	// Of the last turn that somebody has given up, as long as its caller waits to be told.
+	given     func(*Op, error)
+	givenTurn uint32
 }
 
 // showing is one thing that all members show.
@@ -69,6 +74,7 @@ type showing struct {
 	turn    uint32
 	size    uint32 // of what is shown here
 	void    bool   // somebody has given it up
+	rung    bool   // who has not shown it was woken, see strays
 	missing uint64 // members that have not been seen to show it
 	own     []byte // what will be shown, when that has to wait
 	dst     []byte // of all members; nil: nobody wants it
@@ -132,15 +138,15 @@ func (e *Engine) pageOf(p Proc) []byte {
 	return c.ring.page
 }
 
-// CloseBoard ends what is under way on a board, with ErrClosed.
-func (o *Op) CloseBoard(b *Board) {
-	b.close()
+// CloseBoard ends what is under way on a board, and what will be, with err.
+func (o *Op) CloseBoard(b *Board, err error) {
+	b.close(err)
 	o.e.boards = slices.DeleteFunc(o.e.boards, func(other *Board) bool { return other == b })
 }
 
-func (b *Board) close() {
-	b.err = ErrClosed
-	b.dropAll(ErrClosed)
+func (b *Board) close(err error) {
+	b.err = err
+	b.dropAll(err)
 }
 
 // Show shows data, at most MostShown bytes, as a turn that is not another's of late, and
@@ -190,6 +196,9 @@ func (o *Op) LetGo(b *Board, turn uint32) {
 			s.dst, s.done = nil, nil
 		}
 	}
+	if b.givenTurn == turn {
+		b.given = nil
+	}
 }
 
 // add puts a turn behind those that are under way.
@@ -210,18 +219,28 @@ func (b *Board) add(turn, size uint32) *showing {
 	return s
 }
 
-// show writes to our own line, and wakes who sleeps.
+// show writes to our own line. Whoever shows something last sees that all have, and wakes
+// who sleeps: each sleeper has looked since it has said that it does.
 func (b *Board) show(s *showing, data []byte) {
 	b.turn++
 	l := &b.lines[b.me][b.turn%2]
 	copy(l.data[:], data)
 	l.size = s.size
+	b.shown = s.word
 	atomic.StoreUint64(&l.word, s.word)
-	for i, p := range b.members {
-		if i == b.me || b.e.peers[p].state != up {
+	if b.ready() {
+		b.ring(1<<len(b.members) - 1)
+	}
+}
+
+// ring wakes members that sleep.
+func (b *Board) ring(members uint64) {
+	for m := members &^ (1 << b.me); m != 0; m &= m - 1 {
+		p := b.e.peers[b.members[bits.TrailingZeros64(m)]]
+		if p.state != up {
 			continue
 		}
-		if w := b.e.peers[p].conns[0].ring; w != nil && w.asleep.Load() != 0 {
+		if w := p.conns[0].ring; w != nil && w.asleep.Load() != 0 {
 			w.bell()
 		}
 	}
@@ -229,6 +248,9 @@ func (b *Board) show(s *showing, data []byte) {
 
 // ready reports whether all show what is waited for. Before that nobody can go on.
 func (b *Board) ready() bool {
+	if b.first == nil {
+		return false
+	}
 	for m := b.first.missing; m != 0; m &= m - 1 {
 		if !b.has(b.first, bits.TrailingZeros64(m)) {
 			return false
@@ -286,7 +308,11 @@ func (b *Board) end(s *showing, err error) {
 	if b.first = s.next; b.first == nil {
 		b.last = nil
 	}
-	if s.done != nil && !s.void {
+	switch {
+	case s.done == nil:
+	case s.void:
+		b.given, b.givenTurn = s.done, s.turn
+	default:
 		b.e.deferred = append(b.e.deferred, deferred{done: s.done, err: err})
 	}
 	s.dst, s.done = nil, nil
@@ -308,35 +334,39 @@ func (b *Board) without(p Proc, err error) bool {
 			b.err = err
 		}
 		if s := b.first; s != nil && s.missing&(1<<i) == 0 { // this one may still end well
-			for s.next != nil {
-				any = true
-				next := s.next
-				s.next = next.next
-				b.drop(next, err)
+			for next := s.next; next != nil; next = next.next {
+				any = b.drop(next, err) || any
 			}
-			b.last = s
+			s.next, b.last = nil, s
 			return any
 		}
-		any = any || b.first != nil
-		b.dropAll(err)
-		return any
+		return b.dropAll(err)
 	}
 	return false
 }
 
-func (b *Board) dropAll(err error) {
+// dropAll drops everything, and reports whether anybody waited for it.
+func (b *Board) dropAll(err error) (any bool) {
 	for s := b.first; s != nil; s = s.next {
-		b.drop(s, err)
+		any = b.drop(s, err) || any
 	}
 	b.first, b.last = nil, nil
+	if b.given != nil { // who should have told may be gone
+		b.e.deferred = append(b.e.deferred, deferred{done: b.given, err: err})
+		b.given, any = nil, true
+	}
+	return any
 }
 
-// drop ends a thing that will not be shown or seen any more.
-func (b *Board) drop(s *showing, err error) {
-	if s.done != nil {
+// drop ends a thing that will not be shown or seen any more. It reports whether anybody
+// waited for it.
+func (b *Board) drop(s *showing, err error) bool {
+	waited := s.done != nil
+	if waited {
 		b.e.deferred = append(b.e.deferred, deferred{done: s.done, err: err})
 	}
 	s.dst, s.done = nil, nil
+	return waited
 }
 
 // unseen has all boards do without a process that is gone.
@@ -374,18 +404,58 @@ func (e *Engine) pollBoards() bool {
 	return any
 }
 
-// strays looks whether somebody has sent messages in a turn that is waited for on a board.
-// It is for whoever has waited long.
+// strays looks whether somebody has sent messages in a turn that is waited for on a board,
+// or has shown something in one in which messages are. It is for whoever has waited long.
 func (e *Engine) strays() {
-	for _, b := range e.watched {
-		s := b.first
-		if s == nil || s.done == nil || int(b.ctx) >= len(e.contexts) || e.contexts[b.ctx] == nil {
+	for _, b := range e.boards {
+		if int(b.ctx) >= len(e.contexts) || e.contexts[b.ctx] == nil {
 			continue
 		}
-		for m := e.contexts[b.ctx].arrived.first; m != nil; m = m.links[byTime].next {
-			if m.tag == int32(s.turn) && slices.Contains(b.members, m.peer) {
-				b.drop(s, ErrStray{ErrTruncate{Message: int64(m.size), Buffer: int64(s.size)}})
-				break
+		switch s := b.first; {
+		case s == nil:
+			b.elsewhere(e.contexts[b.ctx])
+		case s.done != nil:
+			if !s.rung { // they may sleep over receives of this very turn, see elsewhere
+				s.rung = true
+				b.ring(s.missing)
+			}
+			for m := e.contexts[b.ctx].arrived.first; m != nil; m = m.links[byTime].next {
+				if m.tag == int32(s.turn) && slices.Contains(b.members, m.peer) {
+					b.drop(s, ErrStray{ErrTruncate{Message: int64(m.size), Buffer: int64(s.size)}})
+					break
+				}
+			}
+		}
+	}
+}
+
+// strayed has a driver that sleeps look for strays again, since there is more to wait for.
+func (e *Engine) strayed() {
+	if len(e.boards) > 0 && e.driver != nil && e.driver.asleep {
+		e.bell.ring()
+	}
+}
+
+// elsewhere ends receives of a turn that somebody shows something in. What has been shown
+// here is over for all.
+func (b *Board) elsewhere(d *domain) {
+	for i, p := range b.members {
+		if i == b.me || b.e.peers[p].state != up {
+			continue
+		}
+		l := &b.lines[i][(b.turn+1)%2]
+		word := atomic.LoadUint64(&l.word)
+		if word <= b.shown {
+			continue
+		}
+		for k := range d.bins {
+			for r := d.bins[k].posted.first; r != nil; {
+				next := r.next
+				if r.tag == int32(uint32(word)) {
+					d.unpost(r)
+					b.e.end(r, ErrStray{ErrTruncate{Message: int64(min(l.size, MostShown))}})
+				}
+				r = next
 			}
 		}
 	}

@@ -174,61 +174,118 @@ func TestBoardOtherwise(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			send(t, es[1], 0, 7, pattern(300, 0))
 		}()
-		if _, err := show(es[0], bs[0], 7, []byte{1}); !errors.Is(err, ErrTruncate{Message: 300, Buffer: 1}) {
+		if _, err := show(es[0], bs[0], 7, []byte{1}); !errors.As(err, new(ErrTruncate)) {
 			t.Errorf("got %v, want a truncation", err)
 		}
 		recv(t, es[0], 1, 7, 300)
 	})
-}
-
-// TestBoardDeath: who waits for the dead is told, and what is begun after that fails.
-func TestBoardDeath(t *testing.T) {
-	onBoards(t, 3, func(t *testing.T, es []*Engine, bs []*Board) {
-		es = es[:2]
-		waiting := make(chan struct{}, 2)
-		go func() {
-			<-waiting
-			<-waiting
-			for _, e := range es {
-				e.Fail(2, fmt.Errorf("its time had come"))
-			}
-		}()
-		each(es, func(i int, e *Engine) {
-			waiting <- struct{}{}
-			for turn := range uint32(2) {
-				if _, err := show(e, bs[i], turn, []byte{1}); !errors.As(err, new(ErrProcFailed)) {
-					t.Errorf("%d, turn %d: got %v, want that a process has failed", i, turn, err)
-				}
-			}
-		})
-	})
-}
-
-// TestBoardLeave: what one shows last is seen by those who look when it has left.
-func TestBoardLeave(t *testing.T) {
-	onBoards(t, 3, func(t *testing.T, es []*Engine, bs []*Board) {
-		each(es, func(i int, e *Engine) {
-			all, ended := make([]byte, 3), make(chan error, 1)
-			e.Do(func(op *Op) {
-				if err := op.Show(bs[i], 1, []byte{byte(i)}, all, func(_ *Op, err error) { ended <- err }); err != nil {
+	onBoards(t, 2, func(t *testing.T, es []*Engine, bs []*Board) {
+		for turn := range uint32(3) { // what was shown before does not count
+			each(es, func(i int, e *Engine) {
+				if _, err := show(e, bs[i], turn, nil); err != nil {
 					t.Error(err)
 				}
 			})
-			if i == 0 {
-				e.Poll()
+		}
+		go func() {
+			time.Sleep(5 * time.Millisecond) // and the other sleeps
+			if _, err := show(es[1], bs[1], 7, []byte{1}); !errors.Is(err, ErrClosed) {
+				t.Errorf("got %v, want that the board was closed", err)
 			}
-			time.Sleep(time.Duration(10*i) * time.Millisecond) // nobody looks but the helper
-			var err error
-			select {
-			case err = <-ended:
-			case <-time.After(10 * time.Second):
-				t.Errorf("%d: the turn does not end", i)
-			}
-			if err != nil || !bytes.Equal(all, []byte{0, 1, 2}) {
-				t.Errorf("%d sees %x, %v", i, all, err)
-			}
-			go func() { _ = e.Close(t.Context()) }()
+		}()
+		if _, err := es[0].Recv(&RecvArgs{From: 1, Context: world, Tag: 7, Buf: make([]byte, 1)}); !errors.As(err, new(ErrStray)) {
+			t.Errorf("got %v, want that the other does something else", err)
+		}
+		es[1].Do(func(op *Op) { op.CloseBoard(bs[1], ErrClosed) })
+	})
+}
+
+// TestBoardDeath: who waits for the dead is told, and what is begun after that fails;
+// also where processors are shared.
+func TestBoardDeath(t *testing.T) {
+	for _, crowded := range []bool{false, true} {
+		onBoards(t, 3, func(t *testing.T, es []*Engine, bs []*Board) {
+			dead := es[2]
+			es = es[:2]
+			waiting := make(chan struct{}, 2)
+			go func() {
+				<-waiting
+				<-waiting
+				time.Sleep(time.Millisecond)
+				dead.gate.lock()
+				dead.closed = true
+				dead.stop()
+				dead.gate.unlock()
+				dead.unequip()
+			}()
+			each(es, func(i int, e *Engine) {
+				if crowded {
+					e.Do(func(*Op) { e.Crowd(true, 2) })
+				}
+				waiting <- struct{}{}
+				for turn := range uint32(2) {
+					if _, err := show(e, bs[i], turn, []byte{1}); !errors.As(err, new(ErrProcFailed)) {
+						t.Errorf("%d, turn %d: got %v, want that a process has failed", i, turn, err)
+					}
+				}
+			})
 		})
+	}
+}
+
+// TestBoardGivenUpByTheDead: whoever gives a turn up may die before it tells the others.
+func TestBoardGivenUpByTheDead(t *testing.T) {
+	onBoards(t, 2, func(t *testing.T, es []*Engine, bs []*Board) {
+		es[1].Do(func(op *Op) { op.Void(bs[1], 1) })
+		ended := make(chan error, 1)
+		es[0].Do(func(op *Op) {
+			if err := op.Show(bs[0], 1, []byte{1}, make([]byte, 2), func(_ *Op, err error) { ended <- err }); err != nil {
+				t.Error(err)
+			}
+		})
+		es[0].Poll()
+		if len(ended) > 0 {
+			t.Errorf("a turn that another has given up ends: %v", <-ended)
+		}
+		es[0].Fail(1, errors.New("it has gone"))
+		select {
+		case err := <-ended:
+			if !errors.As(err, new(ErrProcFailed)) {
+				t.Errorf("got %v, want that a process has failed", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("nobody is told")
+		}
+	})
+}
+
+// TestBoardLeave: what one shows who leaves, or dies, before the others look is seen.
+func TestBoardLeave(t *testing.T) {
+	onBoards(t, 3, func(t *testing.T, es []*Engine, bs []*Board) {
+		all, ended := make([]byte, 3), make(chan error, 1)
+		for _, i := range []int{1, 0, 2} {
+			dst, done := make([]byte, 3), func(*Op, error) {}
+			if i == 1 {
+				dst, done = all, func(_ *Op, err error) { ended <- err }
+			}
+			es[i].Do(func(op *Op) {
+				if err := op.Show(bs[i], 1, []byte{byte(i)}, dst, done); err != nil {
+					t.Error(err)
+				}
+			})
+			if i == 0 { // the last one has shown nothing yet, so nobody has looked
+				es[1].Fail(0, errors.New("it has gone"))
+			}
+		}
+		for len(ended) == 0 {
+			es[1].Poll()
+		}
+		if err := <-ended; err != nil || !bytes.Equal(all, []byte{0, 1, 2}) {
+			t.Errorf("it sees %x, %v", all, err)
+		}
+		if _, err := show(es[1], bs[1], 2, []byte{1}); !errors.As(err, new(ErrProcFailed)) {
+			t.Errorf("then: got %v, want that a process has failed", err)
+		}
 	})
 }
 

@@ -114,7 +114,7 @@ func (e *Engine) stop() {
 		p.end()
 	}
 	for _, b := range e.boards {
-		b.close()
+		b.close(ErrClosed)
 	}
 	e.fast, e.output, e.ready, e.watched = nil, nil, nil, nil
 	for e.parked != nil {

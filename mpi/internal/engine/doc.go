@@ -59,6 +59,9 @@
 // the nearest, since they are handled in order. The peer lives as long as one link
 // does.
 //
+// Processes of one host, or one process, can also show each other a few bytes without a
+// message, in a page of each that all the others see (Board, board.go).
+//
 // The processes of a site may share few connections to those of another (Group,
 // group.go, package trunk).
 //

@@ -127,6 +127,7 @@ type role struct {
 	helperWanted bool          // it is to drive as soon as it looks, if nobody does
 	helperLater  bool          // it was called for its next tick, which it would have rested over
 	turns        uint64        // counts drivers
+	early        uint          // counts waits for operations of several messages that had ended
 	asleep       *atomic.Uint32
 	bell         bell
 	spins        int           // polls in vain before yielding

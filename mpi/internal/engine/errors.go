@@ -38,10 +38,15 @@ func (e ErrTruncate) Error() string {
 	return fmt.Sprintf("engine: message of %d bytes truncated to %d", e.Message, e.Buffer)
 }
 
-// ErrStray is how a turn on a board ends in which another member sends messages.
+// ErrStray is how a turn on a board ends in which another member sends messages, and a
+// receive of what another shows on a board.
 type ErrStray struct{ ErrTruncate }
 
-// Unwrap returns the first of these messages, which was not expected.
+func (e ErrStray) Error() string {
+	return fmt.Sprintf("engine: another member does something else in this turn, of %d bytes", e.Message)
+}
+
+// Unwrap returns what was not expected.
 func (e ErrStray) Unwrap() error { return e.ErrTruncate }
 
 // ErrProcFailed is how an operation ends that needs a process which has died or

@@ -102,6 +102,7 @@ func (e *Engine) block(w *waiter) {
 		w.next = e.parked
 		e.parked = w
 		e.rouse()
+		e.strayed()
 		e.gate.unlock()
 		<-w.wake
 		e.gate.lock()
@@ -134,7 +135,7 @@ func (e *Engine) drive(w *waiter) {
 	var since time.Time // when it began to stay, see stay
 	idle, left := 0, -1 // polls in vain; polls left of hope, which has yet to begin
 	for !w.fired && e.driver == w && !e.stopped {
-		if e.spins == 0 && len(e.watched) > 0 && idle < e.yields {
+		if e.spins == 0 && len(e.watched) > 0 && idle < e.yields && left <= 0 {
 			if idle += e.doze(); w.fired {
 				return
 			}
@@ -213,10 +214,15 @@ func (w *waiter) stayed(since *time.Time) {
 const looks = 16
 
 // watch looks at the rings and boards only, until one has something, since that is quick.
+// A crowded process looks less often the more there are: others wait for its processor.
 func (e *Engine) watch() {
-	for range max(1, looks/max(1, len(e.fast))) {
+	n := looks
+	if e.spins == 0 {
+		n = max(1, looks/max(1, len(e.fast)))
+	}
+	for range n {
 		for _, b := range e.watched {
-			if b.ready() {
+			if b.first == nil || b.ready() {
 				return
 			}
 		}
@@ -363,8 +369,16 @@ func (e *Engine) WaitAwake(id ID, watch time.Duration) (Status, error) {
 	if r == nil || r.flags&detached != 0 {
 		return Status{}, ErrRequest
 	}
+	if r.state == complete && r.kind == generalRequest { // so whoever is always the last one moves things, too
+		if e.early++; e.early%earlyGlance == 0 {
+			e.glance()
+		}
+	}
 	return e.awaitAwake(r, watch)
 }
+
+// earlyGlance is how often who waits for what has ended already looks what else there is.
+const earlyGlance = 16
 
 // Test is Wait that does not wait: done is false if the request goes on.
 func (e *Engine) Test(id ID) (st Status, done bool, err error) {

@@ -188,6 +188,7 @@ func (e *Engine) Done(id ID) <-chan struct{} {
 		e.helperWanted = true // the caller will not drive
 		e.callHelper()
 	}
+	e.strayed()
 	return r.ended
 }
 
