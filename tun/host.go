@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	wgtun "golang.zx2c4.com/wireguard/tun"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Defaults and bounds of a Config.
@@ -127,7 +129,7 @@ func (h *Host) open(steps []step) error {
 		}
 		if adopted == nil {
 			_, undone := undo(h.journal, h.cfg.StateDir)
-			err = oneLine(err, undone)
+			err = oneline.Join(err, undone)
 		}
 		return err
 	}
@@ -261,7 +263,7 @@ func (h *Host) Detach() error {
 	}
 	h.closed = true
 	err := h.closeDevice()
-	return oneLine(err, h.lock.Close())
+	return oneline.Join(err, h.lock.Close())
 }
 
 // closeDevice returns when the device's goroutines have ended: they may be

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Native is how the kernel reaches a peer's virtual address over the LAN that both are
@@ -135,7 +137,7 @@ func (h *Host) OpenNative(peer netip.Addr, hop Hop) error {
 		return fmt.Errorf("tun: native path to %v: %w", peer, err)
 	}
 	if err := h.openNative(peer, hop); err != nil {
-		return fmt.Errorf("tun: native path to %v: %w", peer, oneLine(err, h.closeNative(peer)))
+		return fmt.Errorf("tun: native path to %v: %w", peer, oneline.Join(err, h.closeNative(peer)))
 	}
 	return nil
 }
@@ -253,7 +255,7 @@ func (h *Host) closeNative(peer netip.Addr) error {
 		}
 	}
 	delete(h.natives, peer)
-	return oneLine(errs...)
+	return oneline.Join(errs...)
 }
 
 // over is the route to a peer over a LAN, in a table.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // undoNative takes out every way over a LAN, whoever of our predecessors made it.
@@ -46,7 +48,7 @@ func forgetNative(j *journal) error {
 			errs = append(errs, fmt.Errorf("tun: removing the %s: %w", what, err))
 		}
 	})
-	return oneLine(errs...)
+	return oneline.Join(errs...)
 }
 
 // nativeRoutes lists the routes over LANs, and all of the probes' table.

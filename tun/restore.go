@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Restore takes out what a meshd that died left on the host, by the journal in
@@ -68,7 +69,7 @@ func undo(j *journal, dir string) (changed []string, err error) {
 	removed, err = removeTable(j)
 	note(removed, err, "firewall table inet "+j.table())
 	if len(errs) > 0 {
-		return changed, fmt.Errorf("tun: restoring the host's network (run meshd restore --state %s again as root): %w", dir, oneLine(errs...))
+		return changed, fmt.Errorf("tun: restoring the host's network (run meshd restore --state %s again as root): %w", dir, oneline.Join(errs...))
 	}
 	return changed, removeJournal(dir)
 }
@@ -92,26 +93,3 @@ func removeRoute(r *netlink.Route) (bool, error) {
 	}
 	return err == nil, err
 }
-
-// oneLine joins errors without breaking the line.
-func oneLine(errs ...error) error {
-	var text []string
-	var some []error
-	for _, err := range errs {
-		if err != nil {
-			text, some = append(text, err.Error()), append(some, err)
-		}
-	}
-	if len(some) == 0 {
-		return nil
-	}
-	return &joined{strings.Join(text, "; "), some}
-}
-
-type joined struct {
-	text string
-	errs []error
-}
-
-func (j *joined) Error() string   { return j.text }
-func (j *joined) Unwrap() []error { return j.errs }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // dialNext is how long one address is tried alone before the next is tried as
@@ -101,7 +103,7 @@ func (e *Engine) dialAny(ctx context.Context, addrs []string) (net.Conn, string,
 		}
 	}
 	if won.nc == nil {
-		return nil, "", inOneLine(errs)
+		return nil, "", oneline.Join(errs...)
 	}
 	return won.nc, won.addr, nil
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Errors that a caller branches on.
@@ -76,24 +75,3 @@ func (e ErrProcFailedPending) Error() string {
 type ErrPanic struct{ Value any }
 
 func (e ErrPanic) Error() string { return fmt.Sprintf("engine: callback panicked: %v", e.Value) }
-
-// several are errors of one thing, in one line. errors.Join makes lines of them.
-type several []error
-
-// inOneLine joins errors; nil: there are none.
-func inOneLine(errs []error) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return several(errs)
-}
-
-func (s several) Error() string {
-	text := make([]string, len(s))
-	for i, err := range s {
-		text[i] = err.Error()
-	}
-	return strings.Join(text, "; ")
-}
-
-func (s several) Unwrap() []error { return s }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // netWire is a link over a net.Conn that cannot be polled: a pair of goroutines
@@ -150,7 +152,7 @@ func (w *netWire) read() {
 // fails notes the end of the connection.
 func (w *netWire) fails(err error) {
 	if w.err == nil {
-		w.err = several{errPeerClosed, err}
+		w.err = oneline.Join(errPeerClosed, err)
 		w.changed.Broadcast()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // A process may have several addresses that are used side by side: a machine with
@@ -78,10 +80,10 @@ func (e *Engine) dialAll(ctx context.Context, c *card) ([]dialed, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, inOneLine(errs)
+		return nil, oneline.Join(errs...)
 	}
 	if len(all) < links {
-		e.log.Warn("fewer links than there could be", "links", len(all), "of", links, "err", inOneLine(errs))
+		e.log.Warn("fewer links than there could be", "links", len(all), "of", links, "err", oneline.Join(errs...))
 	}
 	slices.SortFunc(all, func(a, b dialed) int { return a.at - b.at })
 	return all, nil
