@@ -172,29 +172,46 @@ func (r *round) add(q *fifo) {
 }
 
 // addFresh puts an empty queue that has something to be served now after the last that
-// is fresh, for so many bytes at first, less what others are still to be served for what
+// is fresh, for freshBytes at first, less what others are still to be served for what
 // it had before.
-func (r *round) addFresh(q *fifo, bytes int) {
+func (r *round) addFresh(q *fifo) {
 	i := slices.Index(r.queues, q)
 	switch {
 	case i < 0:
 		q.in, q.credit = true, 0
-	case i < r.fresh || q.credit <= -bytes:
+	case i < r.fresh || q.credit <= -freshBytes:
 		return
 	default:
 		r.cut(q)
 	}
-	q.credit, q.topped = min(q.credit, 0)+bytes, true
+	q.credit, q.topped = min(q.credit, 0)+freshBytes, true
 	r.queues = slices.Insert(r.queues, r.fresh, q)
 	r.fresh++
 }
 
-// aged ends the first turn of the first queue, which is fresh, and has the others served
-// as much before it is again.
-func (r *round) aged(bytes int) {
-	q := r.queues[0]
-	q.credit -= bytes
-	r.yield(q)
+// turn returns the queue whose turn it is to send its first packet, of a size; nil if all
+// that have one are busy. What a queue may send in a turn besides what is left of its last
+// is by quantum.
+func (r *round) turn(size func(*fifo) int, quantum func(left int) int, busy func(*fifo) bool) *fifo {
+	for i := 0; i < len(r.queues); {
+		q := r.queues[i]
+		if busy(q) {
+			i++
+			continue
+		}
+		if !q.topped {
+			q.credit, q.topped = quantum(q.credit), true
+		}
+		switch {
+		case !q.empty() && size(q) <= q.credit:
+			return q
+		case q.empty() && q.credit >= 0 && i >= r.fresh:
+			r.remove(q)
+		default:
+			r.yield(q)
+		}
+	}
+	return nil
 }
 
 // remove takes a queue out.
@@ -205,19 +222,25 @@ func (r *round) remove(q *fifo) {
 	}
 }
 
-// yield ends the turn of a queue.
+// yield ends the turn of a queue. Has it been fresh, others are served as much as that was
+// for before it is again.
 func (r *round) yield(q *fifo) {
-	r.cut(q)
+	if r.cut(q) {
+		q.credit -= freshBytes
+	}
 	r.queues = append(r.queues, q)
 	q.topped = false
 }
 
-func (r *round) cut(q *fifo) {
+// cut takes a queue from its place and reports whether it was fresh.
+func (r *round) cut(q *fifo) bool {
 	i := slices.Index(r.queues, q)
 	r.queues = slices.Delete(r.queues, i, i+1)
-	if i < r.fresh {
-		r.fresh--
+	if i >= r.fresh {
+		return false
 	}
+	r.fresh--
+	return true
 }
 
 // clear takes all out.

@@ -48,7 +48,8 @@ const (
 
 	// freshBytes is what of a flow that had nothing waiting goes before others' turns,
 	// in the order in which such flows came: a message of 16 KiB as it is on the wire.
-	// Served in turns, all of several messages would come when the last does.
+	// Served in turns, all of several messages would come when the last does; so stage 2
+	// has the same.
 	freshBytes = 20 << 10
 )
 
@@ -118,7 +119,7 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	if l.flying()+size <= window {
 		m.release(now, f, size)
 		if l.wait.packets > 0 && f.wait.empty() && !bareAck(pkt) {
-			l.wait.addFresh(&f.wait, freshBytes) // it goes before others
+			l.wait.addFresh(&f.wait) // it goes before others
 			f.wait.credit = max(f.wait.credit-size, -freshBytes)
 		}
 		return true
@@ -128,7 +129,7 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 		return false
 	}
 	if f.wait.empty() {
-		l.wait.addFresh(&f.wait, freshBytes)
+		l.wait.addFresh(&f.wait)
 	}
 	f.wait.push(&m.pool, rec{at: now, carried: m.carries(now, l)}, pkt, size)
 	l.wait.bytes += size
@@ -245,7 +246,7 @@ func (m *model) take(now int64, bufs [][]byte, sizes []int, offset int) int {
 func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset int) int {
 	n := 0
 	for n < len(bufs) && l.wait.packets > 0 {
-		q := l.wait.turn()
+		q := l.wait.turn(waitingSize, func(left int) int { return left + turnBytes }, neverBusy)
 		pkt, came := q.head()
 		size := counted(len(pkt))
 		if m.limit(l) != 0 && l.flying() > 0 && l.flying()+size > m.windowBytes(l) {
@@ -268,6 +269,11 @@ func (m *model) takeLink(now int64, l *Link, bufs [][]byte, sizes []int, offset 
 	return n
 }
 
+// waitingSize is how the first packet of a queue of stage 1 counts.
+func waitingSize(q *fifo) int { return counted(q.next()) }
+
+func neverBusy(*fifo) bool { return false }
+
 // popWaiting removes the first packet of a queue of stage 1.
 func (m *model) popWaiting(l *Link, q *fifo, size int) {
 	q.credit -= size
@@ -276,27 +282,6 @@ func (m *model) popWaiting(l *Link, q *fifo, size int) {
 	l.wait.packets--
 	if l.wait.packets == 0 {
 		l.wait.clear() // nobody has waited for what others had on credit
-	}
-}
-
-// turn returns the queue of stage 1 whose turn it is to send its first packet. There
-// must be one.
-func (s *stage) turn() *fifo {
-	for {
-		q := s.queues[0]
-		if !q.topped {
-			q.credit, q.topped = q.credit+turnBytes, true
-		}
-		switch {
-		case !q.empty() && counted(q.next()) <= q.credit:
-			return q
-		case s.fresh > 0:
-			s.aged(freshBytes)
-		case q.empty() && q.credit >= 0:
-			s.remove(q)
-		default:
-			s.yield(q)
-		}
 	}
 }
 

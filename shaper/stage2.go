@@ -71,10 +71,14 @@ func (m *model) enqueue(now int64, f *Flow, pkts [][]byte) {
 			continue
 		}
 		m.grow(now, len(pkt)+int(f.overhead.Load()))
+		if s == &l.urgent {
+			s.add(q)
+		} else if q.empty() {
+			s.addFresh(q)
+		}
 		q.push(&m.pool, rec{at: now}, pkt, size)
 		s.bytes += size
 		s.packets++
-		s.add(q)
 	}
 	m.settle(l)
 }
@@ -108,18 +112,25 @@ func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
 	m.seen(now, l)
 }
 
-// next returns a queue of stage 2 that may be served, nil for none. Those of
-// flows that are just sending may not.
-func (l *linkState) next() (*stage, *fifo) {
+// next returns the queue of stage 2 whose turn it is, nil for none: by deficit round robin,
+// new messages first, as stage 1 has let them through. Those of flows that are just sending
+// are passed by.
+func (m *model) next(l *Link) (*stage, *fifo) {
 	for _, s := range [...]*stage{&l.urgent, &l.out} {
-		for _, q := range s.queues {
-			if !q.flow.busy {
-				return s, q
-			}
+		if s.packets == 0 {
+			continue
+		}
+		if q := s.turn(queuedSize, func(left int) int { return min(left, m.burst(l)) + m.quantum(l) }, isBusy); q != nil {
+			return s, q
 		}
 	}
 	return nil, nil
 }
+
+// queuedSize is how the first packet of a queue of stage 2 counts.
+func queuedSize(q *fifo) int { return queued(q.next()) }
+
+func isBusy(q *fifo) bool { return q.flow.busy }
 
 // burst is what may leave of a link at once, bytes; the link has something to send.
 func (m *model) burst(l *Link) int {
@@ -157,7 +168,7 @@ func (m *model) quantum(l *Link) int { return max(m.burst(l)/2, m.two) }
 // dueLink is when the pacing thread has something to do for a link.
 func (m *model) dueLink(l *Link) int64 {
 	due := never
-	if s, q := l.next(); s != nil {
+	if s, q := m.next(l); s != nil {
 		pkt, _ := q.head()
 		want := len(pkt) + int(q.flow.overhead.Load())
 		if s == &l.out {
@@ -187,7 +198,7 @@ func (m *model) pick(now int64) *Flow {
 	due := false
 	for _, x := range m.busy {
 		m.heal(now, x)
-		s, q := x.next()
+		s, q := m.next(x)
 		if s == nil {
 			continue
 		}
@@ -202,17 +213,7 @@ func (m *model) pick(now int64) *Flow {
 		return nil
 	}
 	m.catchUp(now, l)
-	s, q := l.next()
-	for {
-		if !q.topped {
-			q.credit, q.topped = min(q.credit, m.burst(l))+m.quantum(l), true
-		}
-		if pkt, _ := q.head(); queued(len(pkt)) <= q.credit {
-			break
-		}
-		s.yield(q)
-		_, q = l.next()
-	}
+	_, q := m.next(l)
 	m.fill(now, l, q)
 	return q.flow
 }
@@ -279,9 +280,10 @@ func (m *model) sent(now int64, f *Flow) {
 			s.bytes -= size
 			s.packets--
 		}
-		if q.empty() {
-			s.remove(q)
-		} else if min(q.bytes, m.burst(l)) > q.credit {
+		switch {
+		case s.packets == 0:
+			s.clear() // nobody has waited for what others had on credit
+		case !q.empty() && min(q.bytes, m.burst(l)) > q.credit:
 			s.yield(q) // what is left of its turn would cut a burst short
 		}
 		clear(f.batch)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -519,5 +520,41 @@ func TestFairStage2(t *testing.T) {
 		if got < 330e6 || got > 336e6 {
 			t.Errorf("flow %d of datagrams of %d bytes: %.4g bit/s, want a third of 1e9", i, sizes[i], got)
 		}
+	}
+}
+
+// TestMessagesFollow: messages that came one after another leave one after another, so that
+// the first is there when its last byte can be, and not when all are. A datagram of who has
+// sent nothing does not wait for what of a long one is more than its first part.
+func TestMessagesFollow(t *testing.T) {
+	const message, long = 12, 100
+	w := newWorld(t)
+	l := w.link(25e6)
+	var flows []*Flow
+	for range 3 {
+		f := w.flow(l)
+		flows = append(flows, f)
+		for range message {
+			w.send(f, sealed(0, 1452))
+		}
+	}
+	w.run(w.now+1000*ms, nil)
+	if len(w.log) != len(flows)*message {
+		t.Fatalf("%d datagrams have left", len(w.log))
+	}
+	for i, d := range w.log {
+		if d.flow != flows[i/message] {
+			t.Errorf("datagram %d is of another message than those around it", i)
+		}
+	}
+	w.log = nil
+	for range long {
+		w.send(flows[0], sealed(0, 1452))
+	}
+	w.send(flows[1], sealed(0, 100))
+	w.run(w.now+1000*ms, nil)
+	at := slices.IndexFunc(w.log, func(d departure) bool { return d.flow == flows[1] })
+	if most := freshBytes/1452 + 2; at < 0 || at > most {
+		t.Errorf("a small datagram leaves as number %d of %d, want %d at most", at, len(w.log), most)
 	}
 }

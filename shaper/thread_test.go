@@ -30,10 +30,26 @@ func newShaper(t *testing.T, cfg Config) *Shaper {
 	return s
 }
 
-// TestThreadRate: the pacing thread, by itself, keeps a rate for 300 ms. It is
-// judged loosely: the machine may be busy. How exact it is, benchmarks show.
+// TestThreadRate: the pacing thread, by itself, keeps a rate for 300 ms: it is never above,
+// and not below in one of some tries, since others may have the processor in one. How exact
+// it is, benchmarks show.
 func TestThreadRate(t *testing.T) {
-	const rate, number, wire = 20e6, 500, 1458 + OverheadIPv4
+	const rate = 20e6
+	for try := 1; ; try++ {
+		got := threadRate(t, rate)
+		if got > rate*1.05 || got < rate*0.95 && try == 10 {
+			t.Fatalf("try %d: sent %.4g bit/s, want %.4g within 5 %%", try, got, rate)
+		}
+		if got >= rate*0.95 {
+			return
+		}
+	}
+}
+
+// threadRate sends 500 datagrams at a rate and returns that at which they left.
+func threadRate(t *testing.T, rate Rate) float64 {
+	t.Helper()
+	const number, wire = 500, 1458 + OverheadIPv4
 	s := newShaper(t, Config{})
 	l := s.Link("there")
 	l.SetRate(1000) // until all wait
@@ -51,12 +67,10 @@ func TestThreadRate(t *testing.T) {
 	start = time.Now()
 	l.SetRate(rate)
 	took := <-done
-	if got := float64(number*wire) * 8 / took.Seconds(); got < rate*0.95 || got > rate*1.05 {
-		t.Errorf("sent %.4g bit/s, want %.4g within 5 %%", got, rate)
-	}
 	if st := s.Stats()[0].Flows[0]; st.Sent != number || st.SentBytes != number*wire || st.Dropped != 0 || st.WorstQueue < 250*time.Millisecond {
 		t.Errorf("statistics %+v", st)
 	}
+	return float64(number*wire) * 8 / took.Seconds()
 }
 
 // TestBothStages runs a reader, a sender that stands for WireGuard, and the
