@@ -27,19 +27,24 @@ type linkDemand struct {
 // for those; see headBytes. And who has borrowed for next to nothing waits longer the
 // next time. But a backlog that is worth it by its size alone does not wait: in the
 // pairwise exchanges of an all-to-all one node of a site sends alone at a time, as it
-// may, so that one that waits has all others wait (TestPairwise).
+// may, so that one that waits has all others wait (TestPairwise). Where all send at a time
+// that is wrong: who begins first is lent what the others need a millisecond later, and who
+// lends has no head. So who has had no use of such loans borrows at once ever more seldom
+// (TestPoorLoans).
 const (
 	backlog     = shaper.Backlog
-	hungryAfter = 10 * time.Millisecond // with a backlog
-	hungryBusy  = 40 * time.Millisecond // the same, after nobody had anything to lend
-	hungryLate  = 80 * time.Millisecond // the same, after what was lent was not worth while again and again
-	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
-	worthAsking = 24 << 10              // a backlog, bytes, that is hungry at once: where three others lend, 18 KiB go beyond the share,
-	worthTime   = 4 * time.Millisecond  // if the share takes so long for it: several round trips of notices
-	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
-	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
-	idleAfter   = 10 * time.Millisecond // without a packet
-	unbounded   = 1 << 50               // bits per second: as much as there is
+	hungryAfter = 10 * time.Millisecond  // with a backlog
+	hungryBusy  = 40 * time.Millisecond  // the same, after nobody had anything to lend
+	hungryLate  = 80 * time.Millisecond  // the same, after what was lent was not worth while again and again
+	worthWhile  = 16 << 10               // bytes beyond the share: notices about them are several packets
+	worthAsking = 24 << 10               // a backlog, bytes, that is hungry at once: where three others lend, 18 KiB go beyond the share,
+	worthTime   = 4 * time.Millisecond   // if the share takes so long for it: several round trips of notices
+	restLeast   = 25 * time.Millisecond  // without borrowing at once after a loan that was not worth while: twice as long …
+	restMost    = 800 * time.Millisecond // … after each that follows, up to this, and half after one that was
+	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
+	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
+	idleAfter   = 10 * time.Millisecond  // without a packet
+	unbounded   = 1 << 50                // bits per second: as much as there is
 )
 
 // sender works out what a link wants from what the pacer says.
@@ -57,9 +62,21 @@ type sender struct {
 	told, as     int64 // the same, as the machine was told last
 
 	began    time.Time     // since when it wants more than its share; zero: it does not
-	base     int64         // what had been sent then
 	lent     bool          // it has had more since
 	patience time.Duration // hungryAfter, or more; 0 is hungryAfter
+	loan
+	asleep bool // it is not looked at until it sends again
+}
+
+// loan is what a sender has had beyond its share, and what it has learnt from such loans.
+type loan struct {
+	on     bool          // it has more than its share
+	gain   int64         // bytes that it has sent beyond it since, while something waited
+	waited bool          // something did when it was looked at last
+	sent   int64         // what had been sent by then
+	poor   bool          // the last was not worth while
+	rest   time.Duration // for how long it does not borrow at once after such a one,
+	until  time.Time     // and until when
 }
 
 // see takes in what the pacer says now, works out what the link could send, in bits per
@@ -95,8 +112,9 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	}
 	switch {
 	case d.waiting == 0 && now.Sub(d.last) > idleAfter:
+		s.returned(now)
 		s.enough(d)
-		*s = sender{at: now, sent: d.sent, patience: s.patience, told: s.told, as: s.as}
+		*s = sender{at: now, sent: d.sent, patience: s.patience, loan: s.loan, told: s.told, as: s.as}
 		return 0
 	case d.waiting < backlog:
 		s.full = time.Time{}
@@ -105,15 +123,16 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	case s.full.IsZero():
 		s.full = now
 	}
+	s.borrowed(now, d)
 	s.seen = now
 	if age := now.Sub(s.at); age >= sentFor {
 		s.rate = int64(float64(d.sent-s.sent) * 8 / age.Seconds())
 		s.at, s.sent = now, d.sent
 	}
-	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= s.patience || d.isWorthAsking())
+	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= s.patience || d.isWorthAsking() && !now.Before(s.until))
 	if s.hungry {
 		if s.began.IsZero() {
-			s.began, s.base, s.lent = now, d.sent, false
+			s.began, s.lent, s.poor = now, false, false
 		}
 		s.last = now
 	}
@@ -122,7 +141,7 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 		return unbounded
 	}
 	want := max(s.rate*5/4, 1)
-	if !s.began.IsZero() && want <= d.share && now.Sub(s.last) > borrowFor {
+	if !s.began.IsZero() && (s.poor || want <= d.share && now.Sub(s.last) > borrowFor) {
 		s.enough(d)
 	}
 	if s.began.IsZero() && d.share > 0 {
@@ -131,21 +150,50 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	return want
 }
 
-// enough ends what it wants more than its share for, and learns from what came of it.
+// enough ends what it wants more than its share for. If nobody had anything to lend, it
+// waits for longer the next time.
 func (s *sender) enough(d linkDemand) {
 	if s.began.IsZero() {
 		return
 	}
-	more := d.sent - s.base - int64(float64(d.share)/8*d.last.Sub(s.began).Seconds())
 	s.began = time.Time{}
-	switch {
-	case d.share == 0, more >= worthWhile:
-		s.patience = hungryAfter
-	case s.lent:
-		s.patience = min(2*s.patience, hungryLate)
-	default:
+	if !s.lent && d.share > 0 {
 		s.patience = max(s.patience, min(2*s.patience, hungryBusy))
 	}
+}
+
+// borrowed counts what is sent beyond the share.
+func (s *sender) borrowed(now time.Time, d linkDemand) {
+	l := &s.loan
+	waits := d.waiting >= backlog
+	has := d.share > 0 && d.rate > d.share
+	if l.on && (waits || l.waited) {
+		l.gain += d.sent - l.sent - int64(float64(d.share)/8*now.Sub(s.seen).Seconds())
+	}
+	if !has {
+		s.returned(now)
+	}
+	if has && !l.on {
+		l.on, l.gain = true, 0
+	}
+	l.waited, l.sent = waits, d.sent
+}
+
+// returned ends a loan and learns from what has come of it.
+func (s *sender) returned(now time.Time) {
+	l := &s.loan
+	if !l.on {
+		return
+	}
+	l.on, l.poor = false, l.gain < worthWhile
+	if !l.poor {
+		l.rest /= 2
+		s.patience = hungryAfter
+		return
+	}
+	l.rest = min(max(2*l.rest, restLeast), restMost)
+	l.until = now.Add(l.rest)
+	s.patience = min(2*s.patience, hungryLate)
 }
 
 // isWorthAsking reports whether the backlog alone is worth what it costs to borrow for it.
@@ -163,7 +211,7 @@ func (s *liveShares) glance() {
 	s.glanced.Store(now.UnixNano())
 	news := false
 	for site, snd := range s.senders {
-		news = snd.see(now, s.cfg.demand(site)) || news
+		news = !snd.asleep && snd.see(now, s.cfg.demand(site)) || news
 	}
 	s.watching.Unlock()
 	if news {
@@ -177,6 +225,9 @@ func (s *liveShares) lookAtLinks(now time.Time) {
 	s.watching.Lock()
 	s.look = time.Time{}
 	for site, snd := range s.senders {
+		if snd.asleep {
+			continue
+		}
 		d := s.cfg.demand(site)
 		snd.see(now, d)
 		s.say(site, snd)
@@ -187,7 +238,7 @@ func (s *liveShares) lookAtLinks(now time.Time) {
 				idle = idleLink
 			}
 			if next = d.last.Add(idle + time.Millisecond/2); snd.want == 0 && now.After(next) {
-				delete(s.senders, site)
+				snd.asleep = true // what it has learnt stays
 				continue
 			}
 		}

@@ -96,7 +96,7 @@ type liveShares struct {
 
 	glanced  atomic.Int64       // when links were looked at last, Unix ns
 	watching sync.Mutex         // guards what follows
-	senders  map[string]*sender // links that send, by site
+	senders  map[string]*sender // links that send or have sent, by site
 
 	poked atomic.Bool
 	mu    sync.Mutex // guards what follows: notes for run
@@ -244,6 +244,7 @@ func (s *liveShares) watch(sites iter.Seq[string]) {
 		if s.senders[site] == nil {
 			s.senders[site] = &sender{}
 		}
+		s.senders[site].asleep = false
 		s.look = time.Now()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -358,6 +359,64 @@ func TestPatience(t *testing.T) {
 		if got := burst(step.length, step.more); got != step.waits {
 			t.Errorf("burst %d: it wants more after %d ms, want %d", i, got, step.waits)
 		}
+	}
+}
+
+// TestPoorLoans: who borrows at once for a backlog that is soon gone, as all nodes of a site
+// have one in a small all-to-all, does so ever more seldom where others take back what they
+// lent before it was of use, gives back at once what it has, remembers that while it is
+// idle, and is cured by loans that were of use.
+func TestPoorLoans(t *testing.T) {
+	const share = 24_000_000 // 3,000 bytes each ms
+	now, sent := time.Unix(100, 0), int64(0)
+	l := &liveShares{senders: map[string]*sender{}}
+	l.watch(slices.Values([]string{"there"}))
+	s := l.senders["there"]
+	// step sends a message of 60 kB, of which so much each ms is beyond the share if it has
+	// asked for that, and pauses. It returns whether it asked at once.
+	step := func(more int64) (asked bool) {
+		waiting, last := int64(60_000), now
+		for ms := range 60 {
+			now = now.Add(time.Millisecond)
+			d := linkDemand{sent: sent, waiting: waiting, share: share, rate: share, last: last}
+			if waiting > 0 {
+				d.last, last = now, now
+			}
+			if asked && waiting > 0 {
+				d.rate = 2 * share
+			}
+			s.see(now, d)
+			asked = asked || ms == 0 && s.want == unbounded
+			part := int64(3000)
+			if asked {
+				part += more
+			}
+			part = min(part, waiting)
+			waiting, sent = waiting-part, sent+part
+		}
+		return asked
+	}
+	count := func(steps int, more int64) (n int) {
+		for range steps {
+			if step(more) {
+				n++
+			}
+		}
+		return n
+	}
+	if got := count(20, 3000); got != 20 {
+		t.Errorf("of 20 messages that are worth it %d borrow at once", got)
+	}
+	if got := count(100, 0); got == 0 || got > 12 {
+		t.Errorf("of 100 messages that are not %d borrow at once, want some, but seldom", got)
+	}
+	s.asleep = true
+	l.watch(slices.Values([]string{"there"}))
+	if s.asleep || l.senders["there"] != s || s.rest < restMost/2 {
+		t.Errorf("after a pause it does without for %v", l.senders["there"].rest)
+	}
+	if got := count(40, 3000); got < 25 {
+		t.Errorf("of 40 messages that are worth it again %d borrow at once", got)
 	}
 }
 
