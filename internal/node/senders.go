@@ -40,7 +40,7 @@ const (
 	worthAsking = 24 << 10               // a backlog, bytes, that is hungry at once: where three others lend, 18 KiB go beyond the share,
 	worthTime   = 4 * time.Millisecond   // if the share takes so long for it: several round trips of notices
 	restLeast   = 25 * time.Millisecond  // without borrowing at once after a loan that was not worth while: twice as long …
-	restMost    = 800 * time.Millisecond // … after each that follows, up to this, and half after one that was
+	restMost    = 200 * time.Millisecond // … after each that follows, up to this, and half after one that was
 	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
 	idleAfter   = 10 * time.Millisecond  // without a packet
@@ -73,10 +73,12 @@ type loan struct {
 	on     bool          // it has more than its share
 	gain   int64         // bytes that it has sent beyond it since, while something waited
 	waited bool          // something did when it was looked at last
+	most   int64         // that waited meanwhile
 	sent   int64         // what had been sent by then
 	poor   bool          // the last was not worth while
 	rest   time.Duration // for how long it does not borrow at once after such a one,
-	until  time.Time     // and until when
+	until  time.Time     // and until when,
+	upTo   int64         // unless much more waits than this, as it did then
 }
 
 // see takes in what the pacer says now, works out what the link could send, in bits per
@@ -129,7 +131,7 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 		s.rate = int64(float64(d.sent-s.sent) * 8 / age.Seconds())
 		s.at, s.sent = now, d.sent
 	}
-	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= s.patience || d.isWorthAsking() && !now.Before(s.until))
+	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= s.patience || d.isWorthAsking() && s.mayAsk(now, d.waiting))
 	if s.hungry {
 		if s.began.IsZero() {
 			s.began, s.lent, s.poor = now, false, false
@@ -174,9 +176,15 @@ func (s *sender) borrowed(now time.Time, d linkDemand) {
 		s.returned(now)
 	}
 	if has && !l.on {
-		l.on, l.gain = true, 0
+		l.on, l.gain, l.most = true, 0, 0
 	}
-	l.waited, l.sent = waits, d.sent
+	l.waited, l.sent, l.most = waits, d.sent, max(l.most, d.waiting)
+}
+
+// mayAsk reports whether what has come of loans speaks against one at once, for so many
+// bytes that wait.
+func (l *loan) mayAsk(now time.Time, waiting int64) bool {
+	return !now.Before(l.until) || waiting > l.upTo*3/2
 }
 
 // returned ends a loan and learns from what has come of it.
@@ -192,7 +200,7 @@ func (s *sender) returned(now time.Time) {
 		return
 	}
 	l.rest = min(max(2*l.rest, restLeast), restMost)
-	l.until = now.Add(l.rest)
+	l.until, l.upTo = now.Add(l.rest), l.most
 	s.patience = min(2*s.patience, hungryLate)
 }
 

@@ -407,7 +407,7 @@ func TestPoorLoans(t *testing.T) {
 	if got := count(20, 3000); got != 20 {
 		t.Errorf("of 20 messages that are worth it %d borrow at once", got)
 	}
-	if got := count(100, 0); got == 0 || got > 12 {
+	if got := count(100, 0); got == 0 || got > 35 {
 		t.Errorf("of 100 messages that are not %d borrow at once, want some, but seldom", got)
 	}
 	s.asleep = true
