@@ -74,7 +74,7 @@ type loan struct {
 	gain   int64         // bytes that it has sent beyond it since, while something waited
 	waited bool          // something did when it was looked at last
 	most   int64         // that waited meanwhile
-	sent   int64         // what had been sent by then
+	passed int64         // what had been sent by then
 	poor   bool          // the last was not worth while
 	rest   time.Duration // for how long it does not borrow at once after such a one,
 	until  time.Time     // and until when,
@@ -170,7 +170,7 @@ func (s *sender) borrowed(now time.Time, d linkDemand) {
 	waits := d.waiting >= backlog
 	has := d.share > 0 && d.rate > d.share
 	if l.on && (waits || l.waited) {
-		l.gain += d.sent - l.sent - int64(float64(d.share)/8*now.Sub(s.seen).Seconds())
+		l.gain += d.sent - l.passed - int64(float64(d.share)/8*now.Sub(s.seen).Seconds())
 	}
 	if !has {
 		s.returned(now)
@@ -178,7 +178,7 @@ func (s *sender) borrowed(now time.Time, d linkDemand) {
 	if has && !l.on {
 		l.on, l.gain, l.most = true, 0, 0
 	}
-	l.waited, l.sent, l.most = waits, d.sent, max(l.most, d.waiting)
+	l.waited, l.passed, l.most = waits, d.sent, max(l.most, d.waiting)
 }
 
 // mayAsk reports whether what has come of loans speaks against one at once, for so many
