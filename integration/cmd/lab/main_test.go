@@ -49,7 +49,7 @@ func TestRunPassesStreamsAndCodes(t *testing.T) {
 func TestRunPassesSignals(t *testing.T) {
 	out, code := script(t, `$lab run a1 -- sh -c 'trap "echo heard; exit 5" TERM; echo $$; sleep 100 & wait' >/tmp/$MESHMPI_LAB.$$ &
 		run=$!
-		until grep -q . /tmp/$MESHMPI_LAB.$$; do sleep 0.01; done
+		until [ -s /tmp/$MESHMPI_LAB.$$ ]; do sleep 0.01; done
 		kill -TERM $run; wait $run || code=$?
 		grep heard /tmp/$MESHMPI_LAB.$$; rm /tmp/$MESHMPI_LAB.$$
 		exit $code`)
