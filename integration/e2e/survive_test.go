@@ -134,7 +134,8 @@ func useReno(ctx context.Context, t *testing.T, n *deploy.Network) {
 // TestOutage: a job goes on as soon as its sites reach each other again. TCP, left
 // alone, would try 6.3 s after the cut and then after 12.7 (RFC 6298): see mesh/outage.go.
 // Now and then, by what of a message had arrived and was not acknowledged, TCP takes the
-// outage for the round-trip time; nobody can tell it better, so that may happen once.
+// outage for the round-trip time; nobody can tell it better, so one try of three has to be
+// prompt. Without the mesh's word none is.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	const (
