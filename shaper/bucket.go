@@ -53,6 +53,7 @@ type bucket struct {
 	rem   int64 // of the last division, in bits × 1e9 / s, below rate
 	late  int64 // what the pacing thread has lost by being late, ns at the rate
 	spare int64 // by how much it may be late since it comes for less than a burst, ns
+	gifts gifts
 }
 
 // set changes the rate; what was sent before stays sent, in bytes. Where the depth alone
@@ -124,7 +125,7 @@ func (b *bucket) at(bytes int) int64 {
 	if b.late > 0 {
 		depth = max(depth-catchUpLess, depth/2)
 	}
-	return b.tat + b.cost(bytes) - depth
+	return b.tat + b.cost(max(bytes-b.gifts.taken, 0)) - depth
 }
 
 // unused is how long nothing has been owed, ns.
@@ -141,6 +142,10 @@ func (b *bucket) fill(now, credit int64) {
 	if b.rate == 0 || now <= b.tat {
 		return
 	}
+	if lasts := b.lasts(now); lasts > 0 {
+		b.tat = now + lasts
+		return
+	}
 	kept := min(credit, now-b.tat, b.slack())
 	b.tat = now - kept
 	b.late = min(b.late+credit-kept, maxLate)
@@ -148,8 +153,8 @@ func (b *bucket) fill(now, credit int64) {
 
 // rested forgets lateness: there was nothing to send, so nothing was lost.
 func (b *bucket) rested(now int64) {
-	if b.rate != 0 && now > b.tat {
-		b.tat, b.late = now, 0
+	if full := now + b.lasts(now); b.rate != 0 && full > b.tat {
+		b.tat, b.late = full, 0
 	}
 }
 
@@ -158,20 +163,26 @@ func (b *bucket) charge(now int64, bytes int) {
 	if b.rate == 0 {
 		return
 	}
-	if b.tat <= now { // it has rested: all extra bytes are there anew
-		b.owed = b.beyond()
-	}
-	n := int64(bytes)*8e9 + b.rem
-	cost := n / int64(b.rate)
-	b.rem = n - cost*int64(b.rate)
-	waived := min(b.late, cost/catchUp)
-	b.late -= waived
-	b.tat += cost - waived
+	cost := b.spend(now, b.gifts.use(bytes))
 	if b.owed > 0 && b.at(b.burst) > now {
 		back := min(b.owed, cost/payBack)
 		b.tat += back
 		b.owed -= back
 	}
+}
+
+// spend is charge without what is to be paid back, and returns the cost.
+func (b *bucket) spend(now int64, bytes int) (cost int64) {
+	if b.tat <= now { // it has rested: all extra bytes are there anew
+		b.owed = b.beyond()
+	}
+	n := int64(bytes)*8e9 + b.rem
+	cost = n / int64(b.rate)
+	b.rem = n - cost*int64(b.rate)
+	waived := min(b.late, cost/catchUp)
+	b.late -= waived
+	b.tat += cost - waived
+	return cost
 }
 
 // delayed notes that what was charged has left by now only, at a cost of so many ns: the

@@ -50,7 +50,6 @@ func (f *Flow) Admit(bufs [][]byte, sizes []int, offset int) {
 		return
 	}
 	s := l.s
-	s.poll(s.clock.now())
 	for from := 0; from < len(bufs); from += few {
 		s.mu.lock()
 		now := s.clock.now()
@@ -61,6 +60,7 @@ func (f *Flow) Admit(bufs [][]byte, sizes []int, offset int) {
 		}
 		s.finish()
 	}
+	s.poll(s.clock.now()) // now that they wait
 }
 
 // Pass notes that a packet of n bytes is sealed now without having been admitted: it
@@ -84,7 +84,6 @@ func (f *Flow) Send(pkts [][]byte) {
 		return
 	}
 	s := l.s
-	s.poll(s.clock.now())
 	s.mu.lock()
 	now := s.clock.now()
 	n := s.m.direct(now, f, pkts)
@@ -98,13 +97,13 @@ func (f *Flow) Send(pkts [][]byte) {
 		s.mu.lock()
 	}
 	s.finish()
-	if n == 0 {
-		return
+	if n > 0 {
+		f.send(pkts[:n])
+		s.mu.lock()
+		s.m.sent(s.clock.now(), f)
+		s.finish()
 	}
-	f.send(pkts[:n])
-	s.mu.lock()
-	s.m.sent(s.clock.now(), f)
-	s.finish()
+	s.poll(s.clock.now())
 }
 
 // Close ends the flow: what waits is dropped and counted. The path is not used

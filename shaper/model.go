@@ -53,6 +53,8 @@ type linkState struct {
 	eased    int64 // when window was last made smaller
 	healed   uint64
 	virtual  uint64 // bytes served, for sharing the uplink
+	given    uint64 // bytes that other nodes may send instead
+	taken    uint64 // bytes that other nodes have given
 }
 
 // stage is what waits in one place of a link, over all flows.
@@ -143,6 +145,9 @@ func (m *model) deepen(now int64, b, crest *bucket, most Rate, extra int) {
 		extra = 0 // nothing would space them
 	}
 	b.extra = extra
+	if extra == 0 {
+		b.gifts.taken = 0 // the same
+	}
 	b.set(now, b.rate, m.two)
 	crest.set(now, most, m.two)
 }
@@ -265,8 +270,10 @@ func (m *model) close() {
 // it could have sent meanwhile is forfeited.
 func (m *model) wake(now int64, l *Link) {
 	if !l.waits() {
+		l.down.gifts.taken = 0
 		l.down.rested(now)
 		if !m.backlogged() {
+			m.uplink.gifts.taken = 0
 			m.uplink.rested(now)
 		}
 		l.virtual = max(l.virtual, m.served)

@@ -23,6 +23,7 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 		return 0
 	}
 	m.wake(now, l)
+	m.lapse(now)
 	if l.wait.packets > 0 {
 		m.catchUp(now, l)
 	} else {
@@ -196,6 +197,7 @@ func (m *model) due() int64 {
 func (m *model) pick(now int64) *Flow {
 	var l *Link
 	due := false
+	m.lapse(now)
 	for _, x := range m.busy {
 		m.heal(now, x)
 		s, q := m.next(x)

@@ -15,6 +15,8 @@ type LinkStats struct {
 	Flying  int    // bytes released to be encrypted and not yet sent
 	Queued  int    // bytes that wait for their time after encryption
 	Healed  uint64 // how often released packets were given up as lost
+	Given   uint64 // bytes; see Link.Give
+	Taken   uint64 // bytes; see Link.Accept
 	Flows   []FlowStats
 	Gone    FlowStats // sums of the counters of flows that have been closed
 }
@@ -57,7 +59,7 @@ func (l *Link) stats(now int64, uplink Rate) LinkStats {
 	st := LinkStats{
 		Site: l.site, Rate: l.down.rate, Uplink: uplink,
 		Waiting: l.wait.bytes, Flying: max(l.released-l.out.bytes, 0), Queued: l.out.bytes + l.urgent.bytes,
-		Healed: l.healed, Gone: l.gone,
+		Healed: l.healed, Given: l.given, Taken: l.taken, Gone: l.gone,
 		Flows: make([]FlowStats, 0, len(l.flows)),
 	}
 	for _, f := range l.flows {

@@ -36,9 +36,10 @@ type pacing struct {
 type pacedLink struct {
 	*shaper.Link
 	stake
-	now  int64 // the rate that the link was given last
-	head headroom
-	why  string
+	now    int64 // the rate that the link was given last
+	head   headroom
+	asking asking // for gifts
+	why    string
 }
 
 // Pace says how a node shares the links of its site.
@@ -93,7 +94,7 @@ func (d *daemon) startPacing() error {
 	d.shares = newLiveShares(shareConfig{
 		self: d.id.self, conn: conn, port: SharesPort, limits: &d.limits, dir: d.dir, log: d.log,
 		informed: func() bool { return d.links != nil && d.links.connected() },
-		demand:   p.demand, received: p.received, onRate: p.lent,
+		demand:   p.demand, give: p.give, given: p.given, received: p.received, onRate: p.lent,
 		measure: measureConfig{traffic: p.traffic, known: d.loadMeasured(), found: p.measured, save: d.saveMeasured},
 	})
 	d.onClose("the live shares' port", once(conn))
@@ -116,7 +117,7 @@ func (p *pacing) demand(site string) linkDemand {
 		p.mu.Unlock()
 		return linkDemand{}
 	}
-	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now}
+	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: headBytes(p.nodes)}
 	if l.set > 0 || l.asked.MATB > 0 {
 		want.most = l.now
 	}
@@ -209,6 +210,7 @@ func (p *pacing) membersChanged() {
 func (p *pacing) poll() {
 	if s := p.d.shares; s != nil {
 		s.glance()
+		p.askAround()
 	}
 	p.mu.Lock()
 	nodes, asked := p.nodes, p.asked
@@ -238,8 +240,8 @@ func (p *pacing) changed() {
 		set += l.set
 		r, why := l.stake.rate()
 		head := l.whole
-		if l.set > 0 || asked.MATB > 0 || r >= l.whole { // to be kept to the byte, or all there is
-			head = 0
+		if l.set > 0 || asked.MATB > 0 || r >= l.whole || r < l.fair() {
+			head = 0 // to be kept to the byte, all there is, or too much for who receives it
 		}
 		l.why = why
 		p.relimit(&l.now, r, l.SetRate, func() {

@@ -18,29 +18,24 @@ type linkDemand struct {
 	share   int64     // this node's equal share, bits per second; 0: not known
 	rate    int64     // what it may send now; 0: not known
 	most    int64     // what an administrator or a program has set for it; 0: nothing
+	ahead   int       // bytes that it may send ahead of its rate, and give to others
 }
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
 // traffic consists, are no reason to borrow, nor gaps as short to lend: it would be
-// over before it has an effect, and tell everybody of each. (An all-to-all of
-// 16 KiB had as many notices as packets.) What a node that wakes may send at once is
-// for those; see headBytes. And who has borrowed for next to nothing waits longer the
-// next time. But a backlog that is worth it by its size alone does not wait: in the
-// pairwise exchanges of an all-to-all one node of a site sends alone at a time, as it
-// may, so that one that waits has all others wait (TestPairwise). Where all send at a time
-// that is wrong: who begins first is lent what the others need a millisecond later, and who
-// lends has no head. So who has had no use of such loans borrows at once ever more seldom
-// (TestPoorLoans).
+// over before it has an effect, and who lends has no head. What a node that wakes may
+// send at once (headBytes), and what others that rest give it of theirs (gifts.go), is for
+// those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
+// weight. (All-to-alls of 1 MiB, in which each node has a backlog for 0.3 s in every 2,
+// take 2.4 s where that borrows after 10 or 60 ms, and 2.1 s after 200.) And who has
+// borrowed for next to nothing waits longer the next time.
 const (
 	backlog     = shaper.Backlog
-	hungryAfter = 10 * time.Millisecond  // with a backlog
-	hungryBusy  = 40 * time.Millisecond  // the same, after nobody had anything to lend
-	hungryLate  = 80 * time.Millisecond  // the same, after what was lent was not worth while again and again
+	hungryAfter = 10 * time.Millisecond  // with a backlog,
+	hungryLast  = 200 * time.Millisecond // the same, where gifts can make up for it until then
+	hungryBusy  = 4                      // times as long, after nobody had anything to lend
+	hungryLate  = 8                      // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10               // bytes beyond the share: notices about them are several packets
-	worthAsking = 24 << 10               // a backlog, bytes, that is hungry at once: where three others lend, 18 KiB go beyond the share,
-	worthTime   = 4 * time.Millisecond   // if the share takes so long for it: several round trips of notices
-	restLeast   = 25 * time.Millisecond  // without borrowing at once after a loan that was not worth while: twice as long …
-	restMost    = 200 * time.Millisecond // … after each that follows, up to this, and half after one that was
 	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
 	idleAfter   = 10 * time.Millisecond  // without a packet
@@ -61,24 +56,20 @@ type sender struct {
 	want, weight int64 // as seen last
 	told, as     int64 // the same, as the machine was told last
 
-	began    time.Time     // since when it wants more than its share; zero: it does not
-	lent     bool          // it has had more since
-	patience time.Duration // hungryAfter, or more; 0 is hungryAfter
+	began    time.Time // since when it wants more than its share; zero: it does not
+	lent     bool      // it has had more since
+	patience int       // how many times as long it waits before it borrows; 0 is 1
 	loan
 	asleep bool // it is not looked at until it sends again
 }
 
 // loan is what a sender has had beyond its share, and what it has learnt from such loans.
 type loan struct {
-	on     bool          // it has more than its share
-	gain   int64         // bytes that it has sent beyond it since, while something waited
-	waited bool          // something did when it was looked at last
-	most   int64         // that waited meanwhile
-	passed int64         // what had been sent by then
-	poor   bool          // the last was not worth while
-	rest   time.Duration // for how long it does not borrow at once after such a one,
-	until  time.Time     // and until when,
-	upTo   int64         // unless much more waits than this, as it did then
+	on     bool  // it has more than its share
+	gain   int64 // bytes that it has sent beyond it since, while something waited
+	waited bool  // something did when it was looked at last
+	passed int64 // what had been sent by then
+	poor   bool  // the last was not worth while
 }
 
 // see takes in what the pacer says now, works out what the link could send, in bits per
@@ -110,7 +101,7 @@ func matters(was, is, share int64) bool {
 // has had such a backlog before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
-		s.at, s.sent, s.patience = now, d.sent, hungryAfter
+		s.at, s.sent, s.patience = now, d.sent, 1
 	}
 	switch {
 	case d.waiting == 0 && now.Sub(d.last) > idleAfter:
@@ -131,7 +122,7 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 		s.rate = int64(float64(d.sent-s.sent) * 8 / age.Seconds())
 		s.at, s.sent = now, d.sent
 	}
-	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= s.patience || d.isWorthAsking() && s.mayAsk(now, d.waiting))
+	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= time.Duration(s.patience)*d.patience())
 	if s.hungry {
 		if s.began.IsZero() {
 			s.began, s.lent, s.poor = now, false, false
@@ -176,15 +167,9 @@ func (s *sender) borrowed(now time.Time, d linkDemand) {
 		s.returned(now)
 	}
 	if has && !l.on {
-		l.on, l.gain, l.most = true, 0, 0
+		l.on, l.gain = true, 0
 	}
-	l.waited, l.passed, l.most = waits, d.sent, max(l.most, d.waiting)
-}
-
-// mayAsk reports whether what has come of loans speaks against one at once, for so many
-// bytes that wait.
-func (l *loan) mayAsk(now time.Time, waiting int64) bool {
-	return !now.Before(l.until) || waiting > l.upTo*3/2
+	l.waited, l.passed = waits, d.sent
 }
 
 // returned ends a loan and learns from what has come of it.
@@ -194,19 +179,19 @@ func (s *sender) returned(now time.Time) {
 		return
 	}
 	l.on, l.poor = false, l.gain < worthWhile
-	if !l.poor {
-		l.rest /= 2
-		s.patience = hungryAfter
-		return
+	if s.patience = min(2*s.patience, hungryLate); !l.poor {
+		s.patience = 1
 	}
-	l.rest = min(max(2*l.rest, restLeast), restMost)
-	l.until, l.upTo = now.Add(l.rest), l.most
-	s.patience = min(2*s.patience, hungryLate)
 }
 
-// isWorthAsking reports whether the backlog alone is worth what it costs to borrow for it.
-func (d linkDemand) isWorthAsking() bool {
-	return d.waiting >= worthAsking && d.share > 0 && d.waiting*8 >= int64(float64(d.share)*worthTime.Seconds())
+// patience is for how long a backlog has to last before it is worth to borrow for. What all
+// may send ahead, each within the time that a gift lasts, is at least half of their shares
+// where gifts are what there is until then.
+func (d linkDemand) patience() time.Duration {
+	if d.ahead > 0 && float64(d.share)/8*share.GiftLife.Seconds() <= float64(2*d.ahead) {
+		return hungryLast
+	}
+	return hungryAfter
 }
 
 // glance looks at the links for who sends over them, which costs no wake; it does not

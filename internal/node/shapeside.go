@@ -46,7 +46,7 @@ func (p *pacing) describe(rep *api.ShapeReply) {
 		}
 		link := api.ShapeLink{
 			Site: s.Site, Whole: l.whole, Share: l.fair(), Rate: l.now, Why: l.why, Set: l.set,
-			Waiting: s.Waiting + s.Flying, Queued: s.Queued, Healed: s.Healed,
+			Waiting: s.Waiting + s.Flying, Queued: s.Queued, Healed: s.Healed, Given: s.Given, Taken: s.Taken,
 			Sent: s.Gone.SentBytes, Marked: s.Gone.Marked, Dropped: s.Gone.Dropped, Peers: []api.ShapePeer{},
 			Found: p.d.foundTo(s.Site),
 		}

@@ -44,6 +44,10 @@ type shareConfig struct {
 	informed func() bool
 	// demand tells what is wanted of the link to a site.
 	demand func(site string) linkDemand
+	// give spends bytes that this node may send to a site for another node, which is
+	// to send them within life, and returns how many; given takes in such bytes.
+	give  func(site string, bytes int, life time.Duration) int
+	given func(site string, bytes int, life time.Duration)
 	// received tells of every node of another site how many bytes on the wire have ever
 	// arrived from it; nil: this node does not watch for incast.
 	received func(yield func(from peer.ID, bytes int64))
@@ -84,15 +88,17 @@ type shareDirectory interface {
 // cut that sleep short. Whoever sends looks at the links besides (glance), and leaves
 // a note only when there is something to tell.
 type liveShares struct {
-	cfg    shareConfig
-	began  time.Time
-	m      *share.Machine
-	rates  map[string]lentRate // as told last
-	sites  []string            // all others that are known
-	inflow *inflow
-	gauge  *gauge
-	look   time.Time // when demand is looked at next; zero: nothing sends, or nobody wants to know
-	alone  bool      // no other node of the site is up
+	cfg      shareConfig
+	began    time.Time
+	m        *share.Machine
+	rates    map[string]lentRate // as told last
+	sites    []string            // all others that are known
+	inflow   *inflow
+	gauge    *gauge
+	look     time.Time                 // when demand is looked at next; zero: nothing sends, or nobody wants to know
+	alone    bool                      // no other node of the site is up
+	mates    atomic.Pointer[[]peer.ID] // the others that are
+	answered map[giver]time.Duration   // the last request that each has given something for
 
 	glanced  atomic.Int64       // when links were looked at last, Unix ns
 	watching sync.Mutex         // guards what follows
@@ -113,7 +119,7 @@ func newLiveShares(cfg shareConfig) *liveShares {
 	now := time.Now()
 	s := &liveShares{
 		cfg: cfg, began: now, m: share.New(cfg.self.ID, share.Config{Start: uint64(now.UnixMicro())}),
-		senders: map[string]*sender{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
+		senders: map[string]*sender{}, answered: map[giver]time.Duration{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
 	}
 	s.poked.Store(true)
 	s.gauge = newGauge(s)
@@ -316,6 +322,9 @@ func (s *liveShares) reload() {
 	}
 	now := s.now()
 	s.m.Members(now, up)
+	mates := slices.DeleteFunc(slices.Clone(up), func(id peer.ID) bool { return id == s.cfg.self.ID })
+	s.mates.Store(&mates)
+	clear(s.answered)
 	s.gauge.reload(up, others)
 	siteUp, siteDown := s.cfg.limits.of(self)
 	s.m.Uplink(now, siteUp)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,7 +36,9 @@ type shareNode struct {
 	*liveShares
 	mu       sync.Mutex // guards what follows
 	sending  bool
-	looks    int // that have found it sending
+	spare    int   // bytes that it gives away
+	gifts    []int // bytes that it was given
+	looks    int   // that have found it sending
 	received map[peer.ID]int64
 	rates    map[string]int64
 	passed   map[peer.ID]peer.Traffic
@@ -62,6 +63,22 @@ func (n *shareNode) traffic(yield func(peer.Traffic)) {
 	defer n.mu.Unlock()
 	for _, t := range n.passed {
 		yield(t)
+	}
+}
+
+func (n *shareNode) give(_ string, bytes int, _ time.Duration) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	bytes = min(bytes, n.spare)
+	n.spare -= bytes
+	return bytes
+}
+
+func (n *shareNode) given(_ string, bytes int, life time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if life > 0 && life <= share.GiftLife {
+		n.gifts = append(n.gifts, bytes)
 	}
 }
 
@@ -118,7 +135,7 @@ func shareTown(t *testing.T, limits shareLimits, siteOf ...string) []*shareNode 
 		n := &shareNode{rates: map[string]int64{}, received: map[peer.ID]int64{}, passed: map[peer.ID]peer.Traffic{}}
 		n.liveShares = newLiveShares(shareConfig{
 			self: r.Node, conn: conns[i], port: port, limits: limits, dir: dir,
-			demand: n.demand, received: n.arrived, measure: n.measure(), log: slog.New(slog.DiscardHandler),
+			demand: n.demand, give: n.give, given: n.given, received: n.arrived, measure: n.measure(), log: slog.New(slog.DiscardHandler),
 			onRate: func(site string, r lentRate) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
@@ -306,11 +323,19 @@ func TestSenderSees(t *testing.T) {
 		{41, linkDemand{sent: 45_000, last: at(32)}, 1},                         // nothing in a sample, but no silence yet
 		{43, linkDemand{sent: 45_000, last: at(32)}, 0},                         // silence
 		{44, linkDemand{waiting: 9000, last: at(44), share: 10e6}, 1},           // its share takes 7 ms
-		{46, linkDemand{waiting: 25_000, last: at(46), share: 10e6}, unbounded}, // that lasts by itself
+		{46, linkDemand{waiting: 60_000, last: at(46), share: 10e6}, 1},         // more of it is what gifts are for
+		{50, linkDemand{last: at(47)}, 1},
 		{80, linkDemand{last: at(60)}, 0},
 		{86, linkDemand{waiting: 9000, last: at(86), full: at(82)}, 1},              // a look that comes late
 		{92, linkDemand{waiting: 9000, last: at(92), full: at(82)}, unbounded},      // and knows since when
 		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
+		{120, linkDemand{last: at(100)}, 0},
+		{130, linkDemand{waiting: 9000, last: at(130), full: at(130), share: 25e6, ahead: 15_000}, 1},
+		{329, linkDemand{waiting: 9000, last: at(329), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
+		{330, linkDemand{waiting: 9000, last: at(330), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
+		{380, linkDemand{last: at(340)}, 0},
+		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 1},
+		{400, linkDemand{waiting: 9000, last: at(400), full: at(390), share: 100e6, ahead: 15_000}, unbounded}, // but not where that is little
 	} {
 		if s.see(at(step.ms), step.d); s.want != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, s.want, step.want)
@@ -359,64 +384,6 @@ func TestPatience(t *testing.T) {
 		if got := burst(step.length, step.more); got != step.waits {
 			t.Errorf("burst %d: it wants more after %d ms, want %d", i, got, step.waits)
 		}
-	}
-}
-
-// TestPoorLoans: who borrows at once for a backlog that is soon gone, as all nodes of a site
-// have one in a small all-to-all, does so ever more seldom where others take back what they
-// lent before it was of use, gives back at once what it has, remembers that while it is
-// idle, and is cured by loans that were of use.
-func TestPoorLoans(t *testing.T) {
-	const share = 24_000_000 // 3,000 bytes each ms
-	now, sent := time.Unix(100, 0), int64(0)
-	l := &liveShares{senders: map[string]*sender{}}
-	l.watch(slices.Values([]string{"there"}))
-	s := l.senders["there"]
-	// step sends a message of 60 kB, of which so much each ms is beyond the share if it has
-	// asked for that, and pauses. It returns whether it asked at once.
-	step := func(more int64) (asked bool) {
-		waiting, last := int64(60_000), now
-		for ms := range 60 {
-			now = now.Add(time.Millisecond)
-			d := linkDemand{sent: sent, waiting: waiting, share: share, rate: share, last: last}
-			if waiting > 0 {
-				d.last, last = now, now
-			}
-			if asked && waiting > 0 {
-				d.rate = 2 * share
-			}
-			s.see(now, d)
-			asked = asked || ms == 0 && s.want == unbounded
-			part := int64(3000)
-			if asked {
-				part += more
-			}
-			part = min(part, waiting)
-			waiting, sent = waiting-part, sent+part
-		}
-		return asked
-	}
-	count := func(steps int, more int64) (n int) {
-		for range steps {
-			if step(more) {
-				n++
-			}
-		}
-		return n
-	}
-	if got := count(20, 3000); got != 20 {
-		t.Errorf("of 20 messages that are worth it %d borrow at once", got)
-	}
-	if got := count(100, 0); got == 0 || got > 35 {
-		t.Errorf("of 100 messages that are not %d borrow at once, want some, but seldom", got)
-	}
-	s.asleep = true
-	l.watch(slices.Values([]string{"there"}))
-	if s.asleep || l.senders["there"] != s || s.rest < restMost/2 {
-		t.Errorf("after a pause it does without for %v", l.senders["there"].rest)
-	}
-	if got := count(40, 3000); got < 25 {
-		t.Errorf("of 40 messages that are worth it again %d borrow at once", got)
 	}
 }
 
@@ -501,9 +468,10 @@ func TestGlance(t *testing.T) {
 			waiting int64
 			told    bool
 		}{
-			{2 * time.Millisecond, 0, true},       // it sends
-			{time.Millisecond, 1 << 20, false},    // too soon
-			{2 * time.Millisecond, 1 << 20, true}, // it could send more than its share
+			{2 * time.Millisecond, 0, true},    // it sends
+			{time.Millisecond, 1 << 20, false}, // too soon
+			{2 * time.Millisecond, 1 << 20, false},
+			{10 * time.Millisecond, 1 << 20, true}, // it could send more than its share
 			{2 * time.Millisecond, 1 << 20, false},
 			{20 * time.Millisecond, 1 << 20, false},
 			{20 * time.Millisecond, 0, true}, // it could not

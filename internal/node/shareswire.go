@@ -10,6 +10,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
 	"github.com/meshmpi/meshmpi/shaper/estimate"
+	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
 // SharesPort is the UDP port of the virtual IPv4 address where nodes tell each
@@ -83,6 +84,8 @@ func (s *liveShares) take(data []byte, from net.Addr) {
 	switch {
 	case estimate.Ours(data):
 		err = s.gauge.receive(rec.Node, data)
+	case own && share.IsGift(data):
+		err = s.takeGift(rec.Node.ID, data)
 	case own:
 		err = s.m.Receive(s.now(), rec.Node.ID, data)
 	default:

@@ -97,6 +97,28 @@
 // A partition returns all to S within a Lease. A node alone has B and says
 // nothing; where nobody wants more than S nobody says anything.
 //
+// # Gifts
+//
+// Loans are for what lasts: a lender has to notice that it is idle, and to be heard when
+// it is no longer. What is short is met by gifts (Gift). Each node may send h bytes ahead of
+// its share, see above; one that has more waiting than it may send at once asks the others,
+// and who has nothing waiting gives away, for good, what it has of its own h bytes:
+//
+//	node that waits          idle node
+//	  ask(bytes)  ─────────────▶          every AskEvery to AskSeldom while short
+//	              ◀─────────────  gives   at once, what it has
+//
+// There is nothing to renew or to take back, and nothing is added: what is given has been
+// spent by the giver whether or not it arrives. Its h bytes grow back at its share, but not
+// beyond h less what it has given and may still be used. A gift ends GiftLife after the
+// *request* left, by the asker's clock, and so no later than GiftLife after the giver heard
+// it. Hence the bytes that all may send ahead are N·h at most, whatever is lost, late or
+// doubled, and the sum above holds as it is. (TestGiftsAddNothing of package shaper checks
+// it with pacers.) Whoever takes a gift in sees to it that each node answers a request
+// once; one that hears a request twice gives twice, of its own.
+//
+// While a node lends it gives nothing, since its h bytes are closed.
+//
 // # The receiving side
 //
 // The downlink of a site may be too small for all the sites that send to it,

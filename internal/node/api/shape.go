@@ -30,6 +30,8 @@ type ShapeLink struct {
 	Waiting int         `json:"waiting"`         // bytes, before they are sealed
 	Queued  int         `json:"queued"`          // bytes, sealed
 	Healed  uint64      `json:"healed"`          // times that packets were lost while they were sealed
+	Given   uint64      `json:"given_bytes"`     // of what it could send at once, to other nodes of its site
+	Taken   uint64      `json:"taken_bytes"`     // the same, from them
 	Sent    uint64      `json:"sent_bytes"`      // of all peers, as are these:
 	Marked  uint64      `json:"marked"`          // packets that were told of congestion
 	Dropped uint64      `json:"dropped"`         // packets

@@ -42,7 +42,7 @@ func full() *Snapshot {
 			Links: []api.LinkStatus{{A: "alpha", B: "beta", Bandwidth: 64e6}},
 		},
 		Shape: api.ShapeReply{Mode: "live", Nodes: 2, Uplink: 50e6, Links: []api.ShapeLink{{
-			Site: "beta", Whole: 64e6, Share: 32e6, Rate: 64e6, Why: "lent by others", Waiting: 3000, Queued: 1500, Healed: 1, Sent: 5000, Marked: 7, Dropped: 2,
+			Site: "beta", Whole: 64e6, Share: 32e6, Rate: 64e6, Why: "lent by others", Waiting: 3000, Queued: 1500, Healed: 1, Given: 600, Taken: 700, Sent: 5000, Marked: 7, Dropped: 2,
 			Peers: []api.ShapePeer{{Node: "b1", Waiting: 2, Queued: 1, Sent: 5000, Marked: 7, Dropped: 2, WorstWait: 11_000, WorstQueue: 90}},
 		}}},
 		Lending: []share.Share{{Capacity: 100e6, Rate: 50e6, Lent: 8e6, Answers: 1}, {To: "beta", Capacity: 64e6, Capped: 40e6, Rate: 64e6, Leased: 32e6, Senders: 1, Answers: 1}},

@@ -26,6 +26,8 @@ var pacingRows = []row{
 	{"meshmpi_link_marked_packets_total", "Packets to a site that were told of congestion (ECN).", counter, site, ofLink(func(l api.ShapeLink, put put) { put(float64(l.Marked), l.Site) })},
 	{"meshmpi_link_dropped_packets_total", "Packets to a site that found the pacer's queue full.", counter, site, ofLink(func(l api.ShapeLink, put put) { put(float64(l.Dropped), l.Site) })},
 	{"meshmpi_link_healed_total", "Times that packets to a site were given up between the pacer's two stages.", counter, site, ofLink(func(l api.ShapeLink, put put) { put(float64(l.Healed), l.Site) })},
+	{"meshmpi_link_given_bytes_total", "Bytes that this node could have sent to a site at once and has left to others of its own.", counter, site, ofLink(func(l api.ShapeLink, put put) { put(float64(l.Given), l.Site) })},
+	{"meshmpi_link_taken_bytes_total", "Bytes to a site that others of this one have left to this node.", counter, site, ofLink(func(l api.ShapeLink, put put) { put(float64(l.Taken), l.Site) })},
 
 	{"meshmpi_flow_backlog_packets", "Packets that wait for a peer, before and after they are sealed.", gauge, []string{"peer", "site", "stage"}, ofFlow(func(to string, p api.ShapePeer, put put) {
 		put(float64(p.Waiting), p.Node, to, unsealed)

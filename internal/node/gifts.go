@@ -1,0 +1,139 @@
+package node
+
+import (
+	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
+	"github.com/meshmpi/meshmpi/shaper"
+	"github.com/meshmpi/meshmpi/shaper/share"
+)
+
+// gifts are what a node asks others of its site for when more waits than it may send at
+// once, and gives them of what it does not use; see share.Gift. Who sends asks
+// (pacing.poll), and answers are given by who reads notices: no machine, no renewal.
+
+// asking is when a link asks for gifts.
+type asking struct {
+	last  time.Time
+	every time.Duration // after the last
+}
+
+// askFor is how much of what is short a node asks each of the others for, if the site's
+// nodes may send so many bits per second: together no more than can be sent before it ends.
+func askFor(short int, whole int64, nodes int) int {
+	most := int(float64(whole) / 8 * (share.GiftLife - share.AskEvery).Seconds())
+	return max(min(short, most)/max(nodes-1, 1), shaper.Pair/2)
+}
+
+// asked notes that it has.
+func (a *asking) asked(now time.Time) {
+	if a.every = min(2*a.every, share.AskSeldom); now.Sub(a.last) > 4*share.AskSeldom {
+		a.every = share.AskEvery // it is another backlog
+	}
+	a.last = now
+}
+
+// askAround asks for gifts for the links that are short.
+func (p *pacing) askAround() {
+	s := p.d.shares
+	if s == nil {
+		return
+	}
+	now := time.Now()
+	var short map[string]int
+	p.mu.Lock()
+	for site, l := range p.links {
+		if now.Sub(l.asking.last) < l.asking.every {
+			continue
+		}
+		if bytes := l.Short(); bytes > 0 {
+			l.asking.asked(now)
+			if short == nil {
+				short = map[string]int{}
+			}
+			short[site] = askFor(bytes, l.head.whole, p.nodes)
+		}
+	}
+	p.mu.Unlock()
+	for site, bytes := range short {
+		s.ask(site, bytes)
+	}
+}
+
+// given takes in what another node has given for a link.
+func (p *pacing) given(site string, bytes int, life time.Duration) {
+	p.mu.Lock()
+	l := p.links[site]
+	if l == nil {
+		p.mu.Unlock()
+		return
+	}
+	bytes = min(bytes, l.head.extra) // nobody has more
+	p.mu.Unlock()
+	if l.Accept(bytes, life) {
+		p.mu.Lock()
+		l.asking.every = share.AskEvery
+		p.mu.Unlock()
+	}
+}
+
+// give spends what this node has for another, and returns how many bytes.
+func (p *pacing) give(site string, bytes int, life time.Duration) int {
+	p.mu.Lock()
+	l := p.links[site]
+	p.mu.Unlock()
+	if l == nil { // this node has never sent there, and its share is the others' all the more
+		_ = p.link(site, func(*pacedLink) {})
+		p.changed()
+		return 0 // what it can give counts from now on
+	}
+	return l.Give(bytes, life)
+}
+
+// ask asks the others of the site for bytes that wait for another. It may be called by
+// anybody, and does not block.
+func (s *liveShares) ask(site string, bytes int) {
+	mates := s.mates.Load()
+	if mates == nil || len(*mates) == 0 {
+		return
+	}
+	g := share.Gift{Pool: share.PoolName(site), Bytes: bytes, Asked: s.now()}
+	data := g.Append(nil)
+	for _, id := range *mates {
+		s.send(id, data)
+	}
+}
+
+// takeGift answers a request for gifts, or takes one in.
+func (s *liveShares) takeGift(from peer.ID, data []byte) error {
+	g, err := share.ParseGift(data)
+	if err != nil {
+		return err
+	}
+	for _, site := range s.sites {
+		if share.PoolName(site) != g.Pool {
+			continue
+		}
+		if !g.Gives {
+			if g.Bytes = s.cfg.give(site, g.Bytes, share.GiftLife); g.Bytes > 0 {
+				g.Gives = true
+				s.send(from, g.Append(nil))
+			}
+			return nil
+		}
+		age, by := s.now()-g.Asked, giver{from, g.Pool}
+		if last, again := s.answered[by]; age < 0 || age >= share.GiftLife || again && g.Asked <= last {
+			return nil // it comes too late, or for the second time
+		}
+		s.answered[by] = g.Asked
+		s.cfg.given(site, g.Bytes, share.GiftLife-age)
+		return nil
+	}
+	return nil
+}
+
+// giver is a node that has given something for a site's pool.
+type giver struct {
+	id   peer.ID
+	pool uint32
+}

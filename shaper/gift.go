@@ -1,0 +1,187 @@
+package shaper
+
+import "time"
+
+// gifts are bytes of a bucket's depth that one node has given and another taken. They
+// count for no bucket's rate and are never given back: what is given has been spent by
+// who gave it, whether or not it arrives, and may be sent by who has it until it ends.
+// Until then the giver's bucket does not fill up beyond what is left of its depth, so
+// that together they never hold more than if nothing had been given.
+type gifts struct {
+	taken int   // bytes that others have given
+	until int64 // and until when
+	given [mostGifts]gift
+}
+
+// gift is what has been given and may still be used.
+type gift struct {
+	bytes int
+	until int64
+}
+
+// mostGifts is how many a bucket may have given that have not ended.
+const mostGifts = 8
+
+// away is how many bytes that have been given may still be used.
+func (g *gifts) away(now int64) (bytes int) {
+	for _, x := range g.given {
+		if now < x.until {
+			bytes += x.bytes
+		}
+	}
+	return bytes
+}
+
+// room returns where a gift can be kept in mind, nil for nowhere.
+func (g *gifts) room(now int64) *gift {
+	for i := range g.given {
+		if now >= g.given[i].until {
+			return &g.given[i]
+		}
+	}
+	return nil
+}
+
+// lapse ends what has been taken in time.
+func (g *gifts) lapse(now int64) {
+	if now >= g.until {
+		g.taken = 0
+	}
+}
+
+// use takes bytes that are sent from what has been taken and returns how many are left.
+func (g *gifts) use(bytes int) int {
+	n := min(g.taken, bytes)
+	g.taken -= n
+	return bytes - n
+}
+
+// lasts returns the time for which what has been given keeps a bucket from being full, ns.
+func (b *bucket) lasts(now int64) int64 {
+	bytes := b.gifts.away(now)
+	if bytes == 0 || b.rate == 0 {
+		return 0
+	}
+	return int64(bytes) * 8e9 / int64(b.rate)
+}
+
+// holds is how many bytes may leave at once by a bucket that has a rate.
+func (b *bucket) holds(now int64) int {
+	free := b.depth - max(b.tat-now, b.lasts(now), 0)
+	return int(float64(max(free, 0))*float64(b.rate)/8e9) + b.gifts.taken
+}
+
+// limits are the buckets that limit a link, one or two; none if one of them lets no extra
+// bytes through, as while others use this node's share.
+func (m *model) limits(l *Link) (all []*bucket) {
+	for _, b := range [...]*bucket{&l.down, &m.uplink} {
+		if b.rate != 0 && b.bytes <= b.burst {
+			return nil
+		}
+		if b.rate != 0 {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// short is by how much what waits exceeds what may leave at once.
+func (m *model) short(now int64, l *Link) int {
+	m.lapse(now)
+	limits := m.limits(l)
+	if len(limits) == 0 {
+		return 0
+	}
+	n := l.wait.bytes + l.out.bytes
+	most := n
+	for _, b := range limits {
+		most = min(most, b.holds(now))
+	}
+	return n - most
+}
+
+// give spends up to so many bytes of what may leave at once, and returns how many.
+func (m *model) give(now int64, l *Link, bytes int, until int64) int {
+	limits := m.limits(l)
+	if l.waits() || len(limits) == 0 || m.uplink.rate != 0 && m.backlogged() {
+		return 0
+	}
+	for _, b := range limits {
+		b.gifts.taken = 0
+		if bytes = min(bytes, b.holds(now)); b.gifts.room(now) == nil {
+			return 0
+		}
+	}
+	if bytes < m.two/2 {
+		return 0
+	}
+	for _, b := range limits {
+		*b.gifts.room(now) = gift{bytes, until}
+		b.tat = max(b.tat, now)
+		b.spend(now, bytes)
+	}
+	l.given += uint64(bytes)
+	return bytes
+}
+
+// accept lets a link that waits send so many bytes at once.
+func (m *model) accept(now int64, l *Link, bytes int, until int64) bool {
+	m.lapse(now)
+	limits := m.limits(l)
+	if !l.waits() || len(limits) == 0 || now >= until {
+		return false
+	}
+	for _, b := range limits {
+		b.gifts.taken += bytes
+		b.gifts.until = max(b.gifts.until, until)
+	}
+	l.taken += uint64(bytes)
+	return true
+}
+
+// lapse ends gifts whose time is over.
+func (m *model) lapse(now int64) {
+	m.uplink.gifts.lapse(now)
+	for _, l := range m.busy {
+		l.down.gifts.lapse(now)
+	}
+}
+
+// Short returns by how many bytes what waits for the link exceeds what may leave at once,
+// where it is worth a notice to others that may have something to give; else 0, as for a
+// link without extra bytes (SetMost).
+func (l *Link) Short() int {
+	if l.demand.waiting.Load() < Backlog {
+		return 0
+	}
+	s := l.s
+	s.mu.lock()
+	defer s.mu.unlock()
+	if n := s.m.short(s.clock.now(), l); n >= Backlog {
+		return n
+	}
+	return 0
+}
+
+// Give spends up to so many bytes of what this node could send at once over a link that
+// it does not use, and returns how many. Another node may send them instead, within life
+// from now on: if not, they are lost. A link without extra bytes gives nothing.
+func (l *Link) Give(bytes int, life time.Duration) int {
+	s := l.s
+	s.mu.lock()
+	defer s.mu.unlock()
+	now := s.clock.now()
+	return s.m.give(now, l, bytes, now+int64(life))
+}
+
+// Accept lets the link send so many bytes more than its rate allows, which another node
+// has given, within life from now on and as fast as extra bytes. It reports whether they
+// are of use: where nothing waits, or there are no extra bytes, they are lost.
+func (l *Link) Accept(bytes int, life time.Duration) bool {
+	s := l.s
+	s.mu.lock()
+	now := s.clock.now()
+	used := s.m.accept(now, l, bytes, now+int64(life))
+	s.finish()
+	return used
+}
