@@ -143,7 +143,7 @@ func (b *bucket) fill(now, credit int64) {
 		return
 	}
 	if lasts := b.lasts(now); lasts > 0 {
-		b.tat = now + lasts
+		b.tat = now + lasts // what has been given is not there a second time
 		return
 	}
 	kept := min(credit, now-b.tat, b.slack())

@@ -6,10 +6,10 @@ import "time"
 // count for no bucket's rate and are never given back: what is given has been spent by
 // who gave it, whether or not it arrives, and may be sent by who has it until it ends.
 // Until then the giver's bucket does not fill up beyond what is left of its depth, so
-// that together they never hold more than if nothing had been given.
+// that together they do not hold more than if nothing had been given.
 type gifts struct {
-	taken int   // bytes that others have given
-	until int64 // and until when
+	taken int // bytes that others have given, the sum of got
+	got   [mostGifts]gift
 	given [mostGifts]gift
 }
 
@@ -19,8 +19,8 @@ type gift struct {
 	until int64
 }
 
-// mostGifts is how many a bucket may have given that have not ended.
-const mostGifts = 8
+// mostGifts is how many a bucket may have given that have not ended, or have.
+const mostGifts = 16
 
 // away is how many bytes that have been given may still be used.
 func (g *gifts) away(now int64) (bytes int) {
@@ -42,18 +42,51 @@ func (g *gifts) room(now int64) *gift {
 	return nil
 }
 
-// lapse ends what has been taken in time.
+// take adds what others have given; it reports whether there was room.
+func (g *gifts) take(x gift) bool {
+	for i := range g.got {
+		if g.got[i].bytes == 0 {
+			g.got[i] = x
+			g.taken += x.bytes
+			return true
+		}
+	}
+	return false
+}
+
+// lapse ends what has been taken and was not sent in time.
 func (g *gifts) lapse(now int64) {
-	if now >= g.until {
-		g.taken = 0
+	if g.taken == 0 {
+		return
+	}
+	for i := range g.got {
+		if x := &g.got[i]; now >= x.until {
+			g.taken, x.bytes = g.taken-x.bytes, 0
+		}
 	}
 }
 
-// use takes bytes that are sent from what has been taken and returns how many are left.
+// drop ends all that has been taken.
+func (g *gifts) drop() {
+	if g.taken > 0 {
+		g.taken, g.got = 0, [mostGifts]gift{}
+	}
+}
+
+// use takes bytes that are sent from what has been taken, what ends first before the rest,
+// and returns how many are left.
 func (g *gifts) use(bytes int) int {
-	n := min(g.taken, bytes)
-	g.taken -= n
-	return bytes - n
+	for g.taken > 0 && bytes > 0 {
+		var first *gift
+		for i := range g.got {
+			if x := &g.got[i]; x.bytes > 0 && (first == nil || x.until < first.until) {
+				first = x
+			}
+		}
+		n := min(first.bytes, bytes)
+		first.bytes, g.taken, bytes = first.bytes-n, g.taken-n, bytes-n
+	}
+	return bytes
 }
 
 // lasts returns the time for which what has been given keeps a bucket from being full, ns.
@@ -62,7 +95,7 @@ func (b *bucket) lasts(now int64) int64 {
 	if bytes == 0 || b.rate == 0 {
 		return 0
 	}
-	return int64(bytes) * 8e9 / int64(b.rate)
+	return min(int64(bytes)*8e9/int64(b.rate), b.depth) // which may have shrunk since
 }
 
 // holds is how many bytes may leave at once by a bucket that has a rate.
@@ -103,11 +136,11 @@ func (m *model) short(now int64, l *Link) int {
 // give spends up to so many bytes of what may leave at once, and returns how many.
 func (m *model) give(now int64, l *Link, bytes int, until int64) int {
 	limits := m.limits(l)
-	if l.waits() || len(limits) == 0 || m.uplink.rate != 0 && m.backlogged() {
+	if l.waits() || l.released > 0 || len(limits) == 0 || m.uplink.rate != 0 && m.backlogged() {
 		return 0
 	}
 	for _, b := range limits {
-		b.gifts.taken = 0
+		b.gifts.drop()
 		if bytes = min(bytes, b.holds(now)); b.gifts.room(now) == nil {
 			return 0
 		}
@@ -116,9 +149,9 @@ func (m *model) give(now int64, l *Link, bytes int, until int64) int {
 		return 0
 	}
 	for _, b := range limits {
-		*b.gifts.room(now) = gift{bytes, until}
-		b.tat = max(b.tat, now)
+		b.rested(now)
 		b.spend(now, bytes)
+		*b.gifts.room(now) = gift{bytes, until}
 	}
 	l.given += uint64(bytes)
 	return bytes
@@ -132,8 +165,9 @@ func (m *model) accept(now int64, l *Link, bytes int, until int64) bool {
 		return false
 	}
 	for _, b := range limits {
-		b.gifts.taken += bytes
-		b.gifts.until = max(b.gifts.until, until)
+		if !b.gifts.take(gift{bytes, until}) {
+			return false
+		}
 	}
 	l.taken += uint64(bytes)
 	return true
@@ -175,13 +209,12 @@ func (l *Link) Give(bytes int, life time.Duration) int {
 }
 
 // Accept lets the link send so many bytes more than its rate allows, which another node
-// has given, within life from now on and as fast as extra bytes. It reports whether they
-// are of use: where nothing waits, or there are no extra bytes, they are lost.
-func (l *Link) Accept(bytes int, life time.Duration) bool {
+// has given, until a moment and as fast as extra bytes. It reports whether they are of
+// use: where nothing waits, or there are no extra bytes, they are lost.
+func (l *Link) Accept(bytes int, until time.Time) bool {
 	s := l.s
 	s.mu.lock()
-	now := s.clock.now()
-	used := s.m.accept(now, l, bytes, now+int64(life))
+	used := s.m.accept(s.clock.now(), l, bytes, s.clock.at(until))
 	s.finish()
 	return used
 }

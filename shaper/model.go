@@ -146,7 +146,7 @@ func (m *model) deepen(now int64, b, crest *bucket, most Rate, extra int) {
 	}
 	b.extra = extra
 	if extra == 0 {
-		b.gifts.taken = 0 // the same
+		b.gifts.drop() // the same
 	}
 	b.set(now, b.rate, m.two)
 	crest.set(now, most, m.two)
@@ -270,10 +270,10 @@ func (m *model) close() {
 // it could have sent meanwhile is forfeited.
 func (m *model) wake(now int64, l *Link) {
 	if !l.waits() {
-		l.down.gifts.taken = 0
+		l.down.gifts.drop()
 		l.down.rested(now)
 		if !m.backlogged() {
-			m.uplink.gifts.taken = 0
+			m.uplink.gifts.drop()
 			m.uplink.rested(now)
 		}
 		l.virtual = max(l.virtual, m.served)

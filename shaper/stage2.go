@@ -303,7 +303,10 @@ func (m *model) sent(now int64, f *Flow) {
 // but to be sent at a 2.5 % above the rate. If the other of the two rates
 // was what it waited for, it did not wait too long.
 func (m *model) catchUp(now int64, l *Link) {
-	credit := min(l.down.unused(now), m.uplink.unused(now))
+	credit := maxLate
+	for _, b := range m.buckets(l) {
+		credit = min(credit, b.unused(now)) // the crests, too: gifts leave as fast as they let them
+	}
 	m.refill(now, l, credit)
 	if l.out.packets == 0 && credit > 0 {
 		l.window, l.eased = min(l.window+credit, windowMax), now

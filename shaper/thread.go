@@ -26,6 +26,7 @@ func newClock() (clock, error) {
 }
 
 func (c clock) now() int64              { return c.ns + int64(time.Since(c.base)) }
+func (c clock) at(t time.Time) int64    { return c.ns + int64(t.Sub(c.base)) }
 func (c clock) time(ns int64) time.Time { return c.base.Add(time.Duration(ns - c.ns)) }
 
 const (

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -61,7 +62,7 @@ func (p *pacing) askAround() {
 }
 
 // given takes in what another node has given for a link.
-func (p *pacing) given(site string, bytes int, life time.Duration) {
+func (p *pacing) given(site string, bytes int, until time.Time) {
 	p.mu.Lock()
 	l := p.links[site]
 	if l == nil {
@@ -70,7 +71,7 @@ func (p *pacing) given(site string, bytes int, life time.Duration) {
 	}
 	bytes = min(bytes, l.head.extra) // nobody has more
 	p.mu.Unlock()
-	if l.Accept(bytes, life) {
+	if l.Accept(bytes, until) {
 		p.mu.Lock()
 		l.asking.every = share.AskEvery
 		p.mu.Unlock()
@@ -97,7 +98,10 @@ func (s *liveShares) ask(site string, bytes int) {
 	if mates == nil || len(*mates) == 0 {
 		return
 	}
-	g := share.Gift{Pool: share.PoolName(site), Bytes: bytes, Asked: s.now()}
+	g := share.Gift{Pool: share.PoolName(site), Bytes: bytes, Asked: s.now().Truncate(time.Microsecond)}
+	s.mu.Lock()
+	s.requests = append(s.requests[max(len(s.requests)-mostRequests+1, 0):], request{g.Pool, g.Asked})
+	s.mu.Unlock()
 	data := g.Append(nil)
 	for _, id := range *mates {
 		s.send(id, data)
@@ -121,15 +125,33 @@ func (s *liveShares) takeGift(from peer.ID, data []byte) error {
 			}
 			return nil
 		}
-		age, by := s.now()-g.Asked, giver{from, g.Pool}
-		if last, again := s.answered[by]; age < 0 || age >= share.GiftLife || again && g.Asked <= last {
-			return nil // it comes too late, or for the second time
+		by := giver{from, g.Pool}
+		if last, again := s.answered[by]; again && g.Asked <= last || !s.hasAsked(g) {
+			return nil // it comes for the second time, or nobody has asked for it
 		}
 		s.answered[by] = g.Asked
-		s.cfg.given(site, g.Bytes, share.GiftLife-age)
+		if until := s.began.Add(g.Asked + share.GiftLife); time.Now().Before(until) {
+			s.cfg.given(site, g.Bytes, until)
+		}
 		return nil
 	}
 	return nil
+}
+
+// request is one for gifts that this node has sent.
+type request struct {
+	pool uint32
+	at   time.Duration
+}
+
+// mostRequests is how many are remembered: those of a GiftLife, to some sites.
+const mostRequests = 32
+
+// hasAsked reports whether a gift answers a request of this node's.
+func (s *liveShares) hasAsked(g share.Gift) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.requests, request{g.Pool, g.Asked})
 }
 
 // giver is a node that has given something for a site's pool.

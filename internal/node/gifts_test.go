@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
@@ -53,38 +54,41 @@ func TestGifts(t *testing.T) {
 // TestGiftsTakenIn: of what others say that they give only what answers a request of just
 // now counts, once from each.
 func TestGiftsTakenIn(t *testing.T) {
-	var got []string
-	s := newLiveShares(shareConfig{
-		dir: &directory.Directory{}, log: slog.New(slog.DiscardHandler),
-		given: func(site string, bytes int, life time.Duration) { got = append(got, fmt.Sprint(site, " ", bytes)) },
-	})
-	s.sites, s.began = []string{"there"}, time.Now().Add(-time.Hour)
-	gift := func(from byte, site string, bytes int, ago time.Duration) {
-		g := share.Gift{Gives: true, Pool: share.PoolName(site), Bytes: bytes, Asked: time.Hour - ago}
-		if err := s.takeGift(peer.ID{from}, g.Append(nil)); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		s := newLiveShares(shareConfig{
+			dir: &directory.Directory{}, log: slog.New(slog.DiscardHandler),
+			given: func(site string, bytes int, until time.Time) {
+				got = append(got, fmt.Sprint(site, " ", bytes, " ", time.Until(until)))
+			},
+		})
+		s.sites = []string{"there"}
+		mates := []peer.ID{{9}}
+		s.mates.Store(&mates)
+		gift := func(from byte, site string, bytes int, asked time.Duration) {
+			g := share.Gift{Gives: true, Pool: share.PoolName(site), Bytes: bytes, Asked: asked}
+			if err := s.takeGift(peer.ID{from}, g.Append(nil)); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	gift(1, "there", 100, share.GiftLife+time.Second)
-	gift(1, "there", 101, -time.Minute) // in the future
-	gift(1, "elsewhere", 102, 0)
-	deadline := time.Now().Add(10 * time.Second)
-	for len(got) == 0 && time.Now().Before(deadline) { // a machine that stands still makes it too late
-		s.began = time.Now().Add(-time.Hour)
-		gift(1, "there", 103, 0)
-	}
-	s.began = time.Now().Add(-time.Hour)
-	gift(1, "there", 104, 0) // for the same request
-	for len(got) == 1 && time.Now().Before(deadline) {
-		s.began = time.Now().Add(-time.Hour)
-		gift(2, "there", 105, 0)
-	}
-	if want := []string{"there 103", "there 105"}; !slices.Equal(got, want) {
-		t.Errorf("it takes in %q, want %q", got, want)
-	}
-	if err := s.takeGift(peer.ID{1}, []byte{0x14, 0}); err == nil {
-		t.Error("half a notice passes")
-	}
+		time.Sleep(time.Second)
+		first := s.now()
+		s.ask("there", 1000)
+		time.Sleep(time.Millisecond)
+		gift(1, "there", 100, first)
+		gift(1, "there", 101, first)                  // for the same request
+		gift(2, "there", 102, first+time.Microsecond) // for none
+		gift(2, "elsewhere", 103, first)
+		gift(2, "there", 104, first)
+		time.Sleep(share.GiftLife)
+		gift(3, "there", 105, first) // too late
+		if want := []string{"there 100 3ms", "there 104 3ms"}; !slices.Equal(got, want) {
+			t.Errorf("it takes in %q, want %q", got, want)
+		}
+		if err := s.takeGift(peer.ID{1}, []byte{0x14, 0}); err == nil {
+			t.Error("half a notice passes")
+		}
+	})
 }
 
 // TestAskFor: all that is asked for can be sent in time, and is what is short at most,

@@ -117,7 +117,13 @@ func (p *pacing) demand(site string) linkDemand {
 		p.mu.Unlock()
 		return linkDemand{}
 	}
-	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: headBytes(p.nodes)}
+	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: l.head.extra}
+	if p.uplink > 0 {
+		want.ahead = min(want.ahead, p.head.extra)
+	}
+	if want.ahead <= shaper.Pair {
+		want.ahead = 0 // no more than leaves at once anyway: nobody has anything to give
+	}
 	if l.set > 0 || l.asked.MATB > 0 {
 		want.most = l.now
 	}

@@ -26,20 +26,19 @@ type linkDemand struct {
 // over before it has an effect, and who lends has no head. What a node that wakes may
 // send at once (headBytes), and what others that rest give it of theirs (gifts.go), is for
 // those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
-// weight. (All-to-alls of 1 MiB, in which each node has a backlog for 0.3 s in every 2,
-// take 2.4 s where that borrows after 10 or 60 ms, and 2.1 s after 200.) And who has
-// borrowed for next to nothing waits longer the next time.
+// weight. (Backlogs of all-to-alls of 16 KiB last for up to 25 ms at a share of 25 Mb/s.)
+// And who has borrowed for next to nothing waits longer the next time.
 const (
 	backlog     = shaper.Backlog
-	hungryAfter = 10 * time.Millisecond  // with a backlog,
-	hungryLast  = 200 * time.Millisecond // the same, where gifts can make up for it until then
-	hungryBusy  = 4                      // times as long, after nobody had anything to lend
-	hungryLate  = 8                      // the same, after what was lent was not worth while again and again
-	worthWhile  = 16 << 10               // bytes beyond the share: notices about them are several packets
-	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
-	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
-	idleAfter   = 10 * time.Millisecond  // without a packet
-	unbounded   = 1 << 50                // bits per second: as much as there is
+	hungryAfter = 10 * time.Millisecond // with a backlog,
+	hungryLast  = 30 * time.Millisecond // the same, where gifts can make up for it until then
+	hungryBusy  = 4                     // times as long, after nobody had anything to lend
+	hungryLate  = 8                     // the same, after what was lent was not worth while again and again
+	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
+	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
+	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
+	idleAfter   = 10 * time.Millisecond // without a packet
+	unbounded   = 1 << 50               // bits per second: as much as there is
 )
 
 // sender works out what a link wants from what the pacer says.

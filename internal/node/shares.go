@@ -44,10 +44,11 @@ type shareConfig struct {
 	informed func() bool
 	// demand tells what is wanted of the link to a site.
 	demand func(site string) linkDemand
-	// give spends bytes that this node may send to a site for another node, which is
-	// to send them within life, and returns how many; given takes in such bytes.
+	// give spends bytes that this node may send to a site for another node, which is to
+	// send them within life, and returns how many; given takes in such bytes, to be sent
+	// until a moment.
 	give  func(site string, bytes int, life time.Duration) int
-	given func(site string, bytes int, life time.Duration)
+	given func(site string, bytes int, until time.Time)
 	// received tells of every node of another site how many bytes on the wire have ever
 	// arrived from it; nil: this node does not watch for incast.
 	received func(yield func(from peer.ID, bytes int64))
@@ -109,6 +110,8 @@ type liveShares struct {
 	fresh bool       // members or limits have changed
 	woken map[string]bool
 	asked []func(*share.Machine)
+
+	requests []request // for gifts, the latest last; guarded by mu as well
 
 	strangers atomic.Uint64 // datagrams from where no notices come from
 	unsent    atomic.Uint64 // notices that the socket did not take

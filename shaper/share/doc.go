@@ -95,7 +95,7 @@
 // A member that does not answer (dead and not yet noticed, or too old to know
 // this) costs its own share and no more: the rest is lent by those who answer.
 // A partition returns all to S within a Lease. A node alone has B and says
-// nothing; where nobody wants more than S nobody says anything.
+// nothing; where nobody wants more than S nobody says anything, but for gifts.
 //
 // # Gifts
 //
@@ -112,8 +112,9 @@
 // spent by the giver whether or not it arrives. Its h bytes grow back at its share, but not
 // beyond h less what it has given and may still be used. A gift ends GiftLife after the
 // *request* left, by the asker's clock, and so no later than GiftLife after the giver heard
-// it. Hence the bytes that all may send ahead are N·h at most, whatever is lost, late or
-// doubled, and the sum above holds as it is. (TestGiftsAddNothing of package shaper checks
+// it. Hence the bytes that all may send ahead are N·h at any time, whatever is lost, late or
+// doubled (and when a gift ends that was used in the last moment, what the giver's share
+// brought meanwhile besides), and the sum above holds as it is. (TestGiftsAddNothing of package shaper checks
 // it with pacers.) Whoever takes a gift in sees to it that each node answers a request
 // once; one that hears a request twice gives twice, of its own.
 //
