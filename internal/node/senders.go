@@ -31,7 +31,7 @@ type linkDemand struct {
 const (
 	backlog     = shaper.Backlog
 	hungryAfter = 10 * time.Millisecond // with a backlog,
-	hungryLast  = 30 * time.Millisecond // the same, where gifts can make up for it until then
+	hungryLast  = 40 * time.Millisecond // the same, where gifts can make up for it until then
 	hungryBusy  = 4                     // times as long, after nobody had anything to lend
 	hungryLate  = 8                     // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets

@@ -331,8 +331,8 @@ func TestSenderSees(t *testing.T) {
 		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
 		{120, linkDemand{last: at(100)}, 0},
 		{130, linkDemand{waiting: 9000, last: at(130), full: at(130), share: 25e6, ahead: 15_000}, 1},
-		{159, linkDemand{waiting: 9000, last: at(159), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
-		{160, linkDemand{waiting: 9000, last: at(160), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
+		{169, linkDemand{waiting: 9000, last: at(169), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
+		{170, linkDemand{waiting: 9000, last: at(170), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
 		{380, linkDemand{last: at(340)}, 0},
 		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 1},
 		{400, linkDemand{waiting: 9000, last: at(400), full: at(390), share: 100e6, ahead: 15_000}, unbounded}, // but not where that is little
