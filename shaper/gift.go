@@ -11,6 +11,7 @@ type gifts struct {
 	taken int // bytes that others have given, the sum of got
 	got   [mostGifts]gift
 	given [mostGifts]gift
+	last  int64 // when the last of given ends
 }
 
 // gift is what has been given and may still be used.
@@ -24,6 +25,9 @@ const mostGifts = 16
 
 // away is how many bytes that have been given may still be used.
 func (g *gifts) away(now int64) (bytes int) {
+	if now >= g.last {
+		return 0
+	}
 	for _, x := range g.given {
 		if now < x.until {
 			bytes += x.bytes
@@ -42,16 +46,24 @@ func (g *gifts) room(now int64) *gift {
 	return nil
 }
 
-// take adds what others have given; it reports whether there was room.
-func (g *gifts) take(x gift) bool {
+// note keeps a gift in mind, where there is room.
+func (g *gifts) note(now int64, x gift) {
+	*g.room(now), g.last = x, max(g.last, x.until)
+}
+
+// take adds what others have given. If there is no room it ends with what ends first.
+func (g *gifts) take(x gift) {
+	at := &g.got[0]
 	for i := range g.got {
-		if g.got[i].bytes == 0 {
-			g.got[i] = x
-			g.taken += x.bytes
-			return true
+		if y := &g.got[i]; y.bytes == 0 || at.bytes > 0 && y.until < at.until {
+			at = y
 		}
 	}
-	return false
+	if at.bytes > 0 {
+		x.until = min(x.until, at.until)
+	}
+	*at = gift{at.bytes + x.bytes, x.until}
+	g.taken += x.bytes
 }
 
 // lapse ends what has been taken and was not sent in time.
@@ -151,7 +163,7 @@ func (m *model) give(now int64, l *Link, bytes int, until int64) int {
 	for _, b := range limits {
 		b.rested(now)
 		b.spend(now, bytes)
-		*b.gifts.room(now) = gift{bytes, until}
+		b.gifts.note(now, gift{bytes, until})
 	}
 	l.given += uint64(bytes)
 	return bytes
@@ -165,9 +177,7 @@ func (m *model) accept(now int64, l *Link, bytes int, until int64) bool {
 		return false
 	}
 	for _, b := range limits {
-		if !b.gifts.take(gift{bytes, until}) {
-			return false
-		}
+		b.gifts.take(gift{bytes, until})
 	}
 	l.taken += uint64(bytes)
 	return true

@@ -228,3 +228,43 @@ func TestGiveOfOwn(t *testing.T) {
 		t.Error("it takes what nothing would space")
 	}
 }
+
+// TestGiverWhoLends: a node that has given all it had and then lends its share too, so that
+// it has no extra bytes, still sends at its share as soon as it has something to send.
+func TestGiverWhoLends(t *testing.T) {
+	g := newGiver(t)
+	g.run(g.now+20*ms, nil)
+	if got := g.m.give(g.now, g.l, 1<<20, g.now+giftLife); got < giftExtra {
+		t.Fatalf("it gives %d bytes", got)
+	}
+	g.m.setMost(g.now, g.l, 0, 0)
+	g.run(g.now+us, nil)
+	from := g.now
+	g.fill(20_000)
+	g.run(from+3*ms, nil)
+	if got, want := g.bytes(from, g.now, nil), int(giftOwn/8e9*float64(2*ms)); got < want {
+		t.Errorf("it sends %d bytes in 3 ms, want at least %d", got, want)
+	}
+}
+
+// TestManyGifts: more gifts than are kept in mind count all, until the first of them ends.
+func TestManyGifts(t *testing.T) {
+	var g gifts
+	for i := range int64(mostGifts + 4) {
+		g.take(gift{100, 10 + i})
+	}
+	if want := 100 * (mostGifts + 4); g.taken != want {
+		t.Errorf("%d bytes of gifts count, want %d", g.taken, want)
+	}
+	if left := g.use(150); left != 0 || g.taken != 100*(mostGifts+4)-150 {
+		t.Errorf("of 150 bytes that are sent %d are no gift, and %d are left", left, g.taken)
+	}
+	g.lapse(10)
+	if most := 100 * (mostGifts - 1); g.taken != most {
+		t.Errorf("when the first has ended %d bytes count, want %d", g.taken, most)
+	}
+	g.lapse(10 + mostGifts + 4)
+	if g.taken != 0 {
+		t.Errorf("%d bytes count for ever", g.taken)
+	}
+}

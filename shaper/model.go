@@ -146,7 +146,7 @@ func (m *model) deepen(now int64, b, crest *bucket, most Rate, extra int) {
 	}
 	b.extra = extra
 	if extra == 0 {
-		b.gifts.drop() // the same
+		b.gifts.drop() // nothing would space these either
 	}
 	b.set(now, b.rate, m.two)
 	crest.set(now, most, m.two)

@@ -41,7 +41,7 @@ type Rate int64
 const MaxRate Rate = 1e12
 
 // Config says whom a Shaper tells what. None of its functions may block, save Hold, or
-// call back into the Shaper, save Poll, which may set rates.
+// call back into the Shaper, save Poll, which may set rates and ask links what they lack.
 type Config struct {
 	// Log hears once with which priority the pacing thread runs. Nil: nobody does.
 	Log *slog.Logger

@@ -9,9 +9,9 @@ import (
 	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
-// gifts are what a node asks others of its site for when more waits than it may send at
-// once, and gives them of what it does not use; see share.Gift. Who sends asks
-// (pacing.poll), and answers are given by who reads notices: no machine, no renewal.
+// Gifts (see share.Gift) are what a node asks others of its site for when more waits than
+// it may send at once, and gives them of what it does not use. Who sends asks (pacing.poll),
+// and who reads notices answers: the machine knows nothing of them.
 
 // asking is when a link asks for gifts.
 type asking struct {

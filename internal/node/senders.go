@@ -94,8 +94,8 @@ func matters(was, is, share int64) bool {
 	return change > max(was, is)/8
 }
 
-// wants is see for a link for which nothing has been set. With a backlog that lasts or is
-// large, until that has gone and a whole sample has shown so, it is all there is; without
+// wants is see for a link for which nothing has been set. With a backlog that lasts,
+// until that has gone and a whole sample has shown so, it is all there is; without
 // one, what it has sent lately and a quarter more, but no more than its share unless it
 // has had such a backlog before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {

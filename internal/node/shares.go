@@ -32,7 +32,7 @@ const (
 )
 
 // shareConfig is what the live shares take from the rest of the node. The
-// functions are called by one goroutine and must not block.
+// functions must not block; all but demand are called by one goroutine.
 type shareConfig struct {
 	self   peer.Node
 	conn   net.PacketConn // at the node's virtual IPv4 address; closed by run
@@ -83,11 +83,11 @@ type shareDirectory interface {
 	ByAddr(netip.Addr) (peer.Record, bool)
 }
 
-// liveShares runs a share.Machine. One goroutine, run, owns the machine and the
-// socket; it sleeps in the socket's read, with the machine's next wake as the
-// deadline, so that a notice is handled by who reads it. Others leave a note and
-// cut that sleep short. Whoever sends looks at the links besides (glance), and leaves
-// a note only when there is something to tell.
+// liveShares runs a share.Machine. One goroutine, run, owns the machine and reads
+// the socket; it sleeps in that read, with the machine's next wake as the deadline, so
+// that a notice is handled by who reads it. Others leave a note and cut that sleep short.
+// Whoever sends looks at the links besides (glance), and leaves a note only when there is
+// something to tell; requests for gifts it sends by itself (ask).
 type liveShares struct {
 	cfg      shareConfig
 	began    time.Time

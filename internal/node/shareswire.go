@@ -55,7 +55,7 @@ func (d *daemon) holdShares() error {
 	return nil
 }
 
-// send hands a notice to the socket. One that is lost is repeated by the machine.
+// send hands a notice to the socket. One of the machine's that is lost is repeated by it.
 func (s *liveShares) send(id peer.ID, data []byte) {
 	rec, ok := s.cfg.dir.ByID(id)
 	if !ok || rec.Revoked {

@@ -114,9 +114,9 @@
 // *request* left, by the asker's clock, and so no later than GiftLife after the giver heard
 // it. Hence the bytes that all may send ahead are N·h at any time, whatever is lost, late or
 // doubled (and when a gift ends that was used in the last moment, what the giver's share
-// brought meanwhile besides), and the sum above holds as it is. (TestGiftsAddNothing of package shaper checks
-// it with pacers.) Whoever takes a gift in sees to it that each node answers a request
-// once; one that hears a request twice gives twice, of its own.
+// brought meanwhile besides), and the sum above holds as it is. (TestGiftsAddNothing of
+// package shaper checks it with pacers.) Whoever takes a gift in sees to it that each node
+// answers a request once; one that hears a request twice gives twice, of its own.
 //
 // While a node lends it gives nothing, since its h bytes are closed.
 //

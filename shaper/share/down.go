@@ -74,7 +74,7 @@ func (m *Machine) Arriving(now time.Duration, arrivals []Arrival) {
 			continue
 		}
 		d.senders = append(d.senders, a)
-		name := poolName(a.Site)
+		name := PoolName(a.Site)
 		sum := d.here[name]
 		if len(d.here) < maxEntries || sum.senders > 0 {
 			d.here[name] = arrival{sum.rate + a.Rate, min(sum.senders+1, MaxWeight)}
@@ -90,7 +90,7 @@ func (m *Machine) Arriving(now time.Duration, arrivals []Arrival) {
 func (m *Machine) Caps() map[Site]int64 {
 	list := map[Site]int64{}
 	for _, a := range m.down.senders {
-		if c := m.down.caps[poolName(a.Site)]; c > 0 {
+		if c := m.down.caps[PoolName(a.Site)]; c > 0 {
 			list[a.Site] = c
 		}
 	}
@@ -195,7 +195,7 @@ func (m *Machine) capNotices() (out []Message) {
 	}
 	told := map[peer.ID]int64{}
 	for _, a := range d.senders {
-		c, was := d.caps[poolName(a.Site)], d.told[a.From]
+		c, was := d.caps[PoolName(a.Site)], d.told[a.From]
 		if c == 0 {
 			continue // an old one ends by itself
 		}

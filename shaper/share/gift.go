@@ -63,6 +63,3 @@ func ParseGift(b []byte) (Gift, error) {
 	}
 	return Gift{b[0] == kindGift, binary.BigEndian.Uint32(b[1:]), int(bytes), time.Duration(asked) * time.Microsecond}, nil
 }
-
-// PoolName is a site's name in notices.
-func PoolName(s Site) uint32 { return poolName(s) }

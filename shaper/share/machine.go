@@ -269,7 +269,7 @@ func (m *Machine) lease() time.Duration { return m.period() * (Lease / Period) }
 func (m *Machine) pool(to Site) *pool {
 	p := m.bySite[to]
 	if p == nil {
-		p = &pool{site: to, name: poolName(to)}
+		p = &pool{site: to, name: PoolName(to)}
 		m.bySite[to], m.byName[p.name] = p, p
 		m.pools = append(m.pools, p)
 		slices.SortFunc(m.pools, func(a, b *pool) int { return cmp.Compare(a.site, b.site) })

@@ -52,7 +52,7 @@ func TestNoticesRefused(t *testing.T) {
 // FuzzNotice feeds a machine what anybody may send; its promises must stay within
 // its share.
 func FuzzNotice(f *testing.F) {
-	name := poolName("b")
+	name := PoolName("b")
 	f.Add((&notice{kind: kindSite, answer: true, members: 3, lease: 200, seq: 9, echo: 1, entries: []entry{{name, entryHungry, 1, 100 * mbit, 25 * mbit}}}).append(nil), byte(5))
 	f.Add((&notice{kind: kindSite, members: 3, lease: 65535, seq: 9, echo: 5000, entries: []entry{{name, entryLender, 1, 1 << 40, 1 << 40}}}).append(nil), byte(200))
 	f.Add((&notice{kind: kindCap, lease: 1500, seq: 9, entries: []entry{{0, entryCap, 0, mbit, 0}}}).append(nil), byte(1))
