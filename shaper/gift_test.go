@@ -268,3 +268,19 @@ func TestManyGifts(t *testing.T) {
 		t.Errorf("%d bytes count for ever", g.taken)
 	}
 }
+
+// TestGiftsAreNoLateness: what its own rate leaves unused while gifts are sent has not been
+// lost by lateness, and is not caught up.
+func TestGiftsAreNoLateness(t *testing.T) {
+	g := newGiver(t)
+	g.run(g.now+20*ms, nil)
+	g.fill(100_000)
+	g.run(g.now+300*us, nil)
+	for range 3 {
+		g.m.accept(g.now, g.l, 12_500, g.now+giftLife)
+	}
+	g.run(g.now+4*ms, nil)
+	if got := g.l.down.late; got > 0 {
+		t.Errorf("a thread that was never late has %d µs to catch up", got/us)
+	}
+}

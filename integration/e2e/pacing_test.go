@@ -159,6 +159,38 @@ func TestWeight(t *testing.T) {
 	windowHolds(ctx, t, n, "both have the same again", func(w window) bool { return w.a1 > 3.3e6 && w.a2 > 3.3e6 })
 }
 
+// TestGifts: what nodes that rest could send at once they leave to one that sends messages
+// too short to borrow for.
+func TestGifts(t *testing.T) {
+	lab.Need(t, "iperf3")
+	cfg := lab.TwoSites(lab.PortPreserving).With(func(s *lab.Site) { s.Hosts = append(s.Hosts, "a3") }, "alpha")
+	ctx, n := up(t, cfg.WithWAN(wan.Symmetric(wan.Pipe{Delay: 2 * time.Millisecond}), "alpha", "beta"), deploy.Options{})
+	serve(ctx, t, n.Lab.Host("b1"), "iperf3", "-s", "--forceflush")
+	must(ctx, t, n, "hub", "meshctl site set alpha --up 100Mb/s")
+	var given, taken uint64
+	err := deploy.Until(ctx, 40*time.Second, "a1 takes what a2 and a3 give", func() (bool, error) {
+		must(ctx, t, n, "a1", "iperf3 -c b1 -n 200K --connect-timeout 20000")
+		given, taken = 0, 0
+		for _, h := range []string{"a1", "a2", "a3"} {
+			r, err := n.Shape(ctx, h)
+			if err != nil {
+				return false, err
+			}
+			for _, l := range r.Links {
+				given, taken = given+l.Given, taken+l.Taken
+			}
+		}
+		return taken > 50e3, nil
+	})
+	t.Logf("given %d bytes, taken %d", given, taken)
+	if err != nil {
+		t.Error(err)
+	}
+	if taken > given {
+		t.Errorf("%d bytes were taken, and %d given", taken, given)
+	}
+}
+
 // wantShape checks what a node says of what it has sent.
 func wantShape(ctx context.Context, t *testing.T, n *deploy.Network, host, to string) {
 	t.Helper()
