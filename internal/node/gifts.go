@@ -13,25 +13,31 @@ import (
 // it may send at once, and gives them of what it does not use. Who sends asks (pacing.poll),
 // and who reads notices answers: the machine knows nothing of them.
 
-// asking is when a link asks for gifts.
+// asking is when another node is asked for gifts for a link.
 type asking struct {
 	last  time.Time
 	every time.Duration // after the last
 }
 
-// askFor is how much of what is short a node asks each of the others for, if the site's
-// nodes may send so many bits per second: together no more than can be sent before it ends.
-func askFor(short int, whole int64, nodes int) int {
-	most := int(float64(whole) / 8 * (share.GiftLife - share.AskEvery).Seconds())
-	return max(min(short, most)/max(nodes-1, 1), shaper.Pair/2)
-}
+// due reports whether it is to be asked now.
+func (a *asking) due(now time.Time) bool { return now.Sub(a.last) >= a.every }
 
-// asked notes that it has.
+// asked notes that it has been: more seldom the next time, unless that brings something.
 func (a *asking) asked(now time.Time) {
 	if a.every = min(2*a.every, share.AskSeldom); now.Sub(a.last) > 4*share.AskSeldom {
 		a.every = share.AskEvery // it is another backlog
 	}
 	a.last = now
+}
+
+// transit is what a request and its answer take beside ranks that spin.
+const transit = time.Millisecond
+
+// askFor is how much of what is short a node asks each of the others for, if the site's
+// nodes may send so many bits per second: together no more than can be sent before it ends.
+func askFor(short int, whole int64, others int) int {
+	most := int(float64(whole) / 8 * (share.GiftLife - transit).Seconds())
+	return max(min(short, most)/max(others, 1), shaper.Pair/2)
 }
 
 // askAround asks for gifts for the links that are short.
@@ -40,42 +46,40 @@ func (p *pacing) askAround() {
 	if s == nil {
 		return
 	}
+	type need struct {
+		site  string
+		short int
+		whole int64
+	}
 	now := time.Now()
-	var short map[string]int
+	var needs []need
 	p.mu.Lock()
 	for site, l := range p.links {
-		if now.Sub(l.asking.last) < l.asking.every {
+		if now.Sub(l.sought) < share.AskEvery {
 			continue
 		}
-		if bytes := l.Short(); bytes > 0 {
-			l.asking.asked(now)
-			if short == nil {
-				short = map[string]int{}
-			}
-			short[site] = askFor(bytes, l.head.whole, p.nodes)
+		if short := l.Short(); short > 0 {
+			l.sought = now
+			needs = append(needs, need{site, short, l.head.whole})
 		}
 	}
 	p.mu.Unlock()
-	for site, bytes := range short {
-		s.ask(site, bytes)
+	for _, n := range needs {
+		s.ask(n.site, n.short, n.whole)
 	}
 }
 
-// given takes in what another node has given for a link.
-func (p *pacing) given(site string, bytes int, until time.Time) {
+// given takes in what another node has given for a link, and reports whether that is of use.
+func (p *pacing) given(site string, bytes int, until time.Time) bool {
 	p.mu.Lock()
 	l := p.links[site]
 	if l == nil {
 		p.mu.Unlock()
-		return
+		return false
 	}
 	bytes = min(bytes, l.head.extra) // nobody has more
 	p.mu.Unlock()
-	if l.Accept(bytes, until) {
-		p.mu.Lock()
-		l.asking.every = share.AskEvery
-		p.mu.Unlock()
-	}
+	return l.Accept(bytes, until)
 }
 
 // give spends what this node has for another, and returns how many bytes.
@@ -91,21 +95,46 @@ func (p *pacing) give(site string, bytes int, life time.Duration) int {
 	return l.Give(bytes, life)
 }
 
-// ask asks the others of the site for bytes that wait for another. It may be called by
-// anybody, and does not block.
-func (s *liveShares) ask(site string, bytes int) {
+// ask asks the others of the site, those whose turn it is, for what is short of a link on
+// which all may send so many bits per second. It may be called by anybody, and does not
+// block.
+func (s *liveShares) ask(site string, short int, whole int64) {
 	mates := s.mates.Load()
-	if mates == nil || len(*mates) == 0 {
+	if mates == nil {
 		return
 	}
-	g := share.Gift{Pool: share.PoolName(site), Bytes: bytes, Asked: s.now().Truncate(time.Microsecond)}
+	now := time.Now()
+	g := share.Gift{
+		Pool:  share.PoolName(site),
+		Bytes: askFor(short, whole, len(*mates)),
+		Asked: now.Sub(s.began).Truncate(time.Microsecond),
+	}
+	var due []peer.ID
 	s.mu.Lock()
-	s.requests = append(s.requests[max(len(s.requests)-mostRequests+1, 0):], request{g.Pool, g.Asked})
+	for _, id := range *mates {
+		if a := s.asking(giver{id, g.Pool}); a.due(now) {
+			a.asked(now)
+			due = append(due, id)
+		}
+	}
+	if len(due) > 0 {
+		s.requests = append(s.requests[max(len(s.requests)-mostRequests+1, 0):], request{g.Pool, g.Asked})
+	}
 	s.mu.Unlock()
 	data := g.Append(nil)
-	for _, id := range *mates {
+	for _, id := range due {
 		s.send(id, data)
 	}
+}
+
+// asking returns when a node was asked last; s.mu is held.
+func (s *liveShares) asking(by giver) *asking {
+	a := s.askings[by]
+	if a == nil {
+		a = &asking{}
+		s.askings[by] = a
+	}
+	return a
 }
 
 // takeGift answers a request for gifts, or takes one in.
@@ -130,8 +159,10 @@ func (s *liveShares) takeGift(from peer.ID, data []byte) error {
 			return nil // it comes for the second time, or nobody has asked for it
 		}
 		s.answered[by] = g.Asked
-		if until := s.began.Add(g.Asked + share.GiftLife); time.Now().Before(until) {
-			s.cfg.given(site, g.Bytes, until)
+		if until := s.began.Add(g.Asked + share.GiftLife); time.Now().Before(until) && s.cfg.given(site, g.Bytes, until) {
+			s.mu.Lock()
+			s.asking(by).every = share.AskEvery
+			s.mu.Unlock()
 		}
 		return nil
 	}
@@ -154,7 +185,7 @@ func (s *liveShares) hasAsked(g share.Gift) bool {
 	return slices.Contains(s.requests, request{g.Pool, g.Asked})
 }
 
-// giver is a node that has given something for a site's pool.
+// giver is a node that may give something for a site's pool.
 type giver struct {
 	id   peer.ID
 	pool uint32

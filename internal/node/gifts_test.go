@@ -32,7 +32,7 @@ func TestGifts(t *testing.T) {
 	}
 	eventually.Holds(t, "two others give", func() bool { // one may be late
 		spare(9000)
-		town[0].ask("there", 4000)
+		town[0].ask("there", 8000, 100*mbit)
 		time.Sleep(share.GiftLife)
 		return len(got()) >= 4
 	})
@@ -41,7 +41,7 @@ func TestGifts(t *testing.T) {
 			t.Errorf("4000 bytes were asked for, and %d given", bytes)
 		}
 	}
-	town[0].ask("elsewhere", 4000) // a site that nobody knows
+	town[0].ask("elsewhere", 8000, 100*mbit) // a site that nobody knows
 	for i, n := range town[1:3] {
 		n.mu.Lock()
 		if len(n.gifts) > 0 {
@@ -58,8 +58,9 @@ func TestGiftsTakenIn(t *testing.T) {
 		var got []string
 		s := newLiveShares(shareConfig{
 			dir: &directory.Directory{}, log: slog.New(slog.DiscardHandler),
-			given: func(site string, bytes int, until time.Time) {
+			given: func(site string, bytes int, until time.Time) bool {
 				got = append(got, fmt.Sprint(site, " ", bytes, " ", time.Until(until)))
+				return true
 			},
 		})
 		s.sites = []string{"there"}
@@ -73,7 +74,7 @@ func TestGiftsTakenIn(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		first := s.now()
-		s.ask("there", 1000)
+		s.ask("there", 1000, 100*mbit)
 		time.Sleep(time.Millisecond)
 		gift(1, "there", 100, first)
 		gift(1, "there", 101, first)                  // for the same request
@@ -95,28 +96,53 @@ func TestGiftsTakenIn(t *testing.T) {
 // but a packet.
 func TestAskFor(t *testing.T) {
 	for _, tt := range []struct {
-		short       int
-		whole       int64
-		nodes, want int
-	}{{9000, 100 * mbit, 4, 3000}, {1 << 20, 100 * mbit, 4, 12_500}, {1 << 20, 8 * mbit, 4, 1542}, {50_000, 8 * mbit, 2, 3000}, {3000, 100 * mbit, 16, 1542}, {3000, 100 * mbit, 1, 3000}} {
-		if got := askFor(tt.short, tt.whole, tt.nodes); got != tt.want {
-			t.Errorf("of %d bytes at %d b/s each of %d nodes is asked for %d, want %d", tt.short, tt.whole, tt.nodes, got, tt.want)
+		short        int
+		whole        int64
+		others, want int
+	}{{9000, 100 * mbit, 3, 3000}, {1 << 20, 100 * mbit, 3, 12_500}, {1 << 20, 8 * mbit, 3, 1542}, {50_000, 8 * mbit, 1, 3000}, {3000, 100 * mbit, 15, 1542}, {3000, 100 * mbit, 0, 3000}} {
+		if got := askFor(tt.short, tt.whole, tt.others); got != tt.want {
+			t.Errorf("of %d bytes at %d b/s each of %d others is asked for %d, want %d", tt.short, tt.whole, tt.others, got, tt.want)
 		}
 	}
 }
 
-// TestAsking: who is given nothing asks more seldom, and a new backlog asks at once.
+// TestAsking: who has given nothing is asked more seldom, each other node by itself; what
+// it gives, or a new backlog, has it asked soon again.
 func TestAsking(t *testing.T) {
-	var a asking
-	now := time.Unix(100, 0)
-	for i, want := range []time.Duration{1, 2, 4, 4} {
-		if a.asked(now); a.every != want*time.Millisecond {
-			t.Errorf("after %d requests it waits %v, want %v ms", i+1, a.every, want)
+	synctest.Test(t, func(t *testing.T) {
+		s := newLiveShares(shareConfig{
+			dir: &directory.Directory{}, log: slog.New(slog.DiscardHandler),
+			given: func(string, int, time.Time) bool { return true },
+		})
+		s.sites = []string{"there"}
+		s.mates.Store(&[]peer.ID{{1}, {2}})
+		asks := map[peer.ID][]int64{} // ms
+		began := time.Now()
+		for d := range int64(100) {
+			before := map[peer.ID]time.Time{}
+			for by, a := range s.askings {
+				before[by.id] = a.last
+			}
+			if d < 24 || d >= 80 {
+				s.ask("there", 9000, 100*mbit)
+			}
+			for by, a := range s.askings {
+				if a.last != before[by.id] {
+					asks[by.id] = append(asks[by.id], time.Since(began).Milliseconds())
+				}
+			}
+			if d == 15 {
+				g := share.Gift{Gives: true, Pool: share.PoolName("there"), Bytes: 100, Asked: s.requests[len(s.requests)-1].at}
+				if err := s.takeGift(peer.ID{2}, g.Append(nil)); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(time.Millisecond)
 		}
-		now = now.Add(a.every)
-	}
-	now = now.Add(time.Second)
-	if a.asked(now); a.every != share.AskEvery {
-		t.Errorf("after a pause it waits %v", a.every)
-	}
+		for id, want := range map[peer.ID][]int64{{1}: {0, 2, 6, 14, 22, 80, 82, 86, 94}, {2}: {0, 2, 6, 14, 16, 20, 80, 82, 86, 94}} {
+			if got := asks[id]; !slices.Equal(got, want) {
+				t.Errorf("node %d is asked after %d ms, want %d", id[0], got, want)
+			}
+		}
+	})
 }

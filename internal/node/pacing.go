@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper"
@@ -38,7 +39,7 @@ type pacedLink struct {
 	stake
 	now    int64 // the rate that the link was given last
 	head   headroom
-	asking asking // for gifts
+	sought time.Time // when it was short last, and others were asked for gifts
 	why    string
 }
 
@@ -117,7 +118,7 @@ func (p *pacing) demand(site string) linkDemand {
 		p.mu.Unlock()
 		return linkDemand{}
 	}
-	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: l.head.extra}
+	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: l.head.extra, others: p.live[site].hungry}
 	if p.uplink > 0 {
 		want.ahead = min(want.ahead, p.head.extra)
 	}

@@ -19,6 +19,7 @@ type linkDemand struct {
 	rate    int64     // what it may send now; 0: not known
 	most    int64     // what an administrator or a program has set for it; 0: nothing
 	ahead   int       // bytes that it may send ahead of its rate, and give to others
+	others  bool      // of the site want more than their shares
 }
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
@@ -31,7 +32,7 @@ type linkDemand struct {
 const (
 	backlog     = shaper.Backlog
 	hungryAfter = 10 * time.Millisecond // with a backlog,
-	hungryLast  = 40 * time.Millisecond // the same, where gifts can make up for it until then
+	hungryLast  = 60 * time.Millisecond // the same, where gifts can make up for it until then
 	hungryBusy  = 4                     // times as long, after nobody had anything to lend
 	hungryLate  = 8                     // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
@@ -185,9 +186,10 @@ func (s *sender) returned(now time.Time) {
 
 // patience is for how long a backlog has to last before it is worth to borrow for. What all
 // may send ahead, each within the time that a gift lasts, is at least half of their shares
-// where gifts are what there is until then.
+// where gifts are what there is until then; and where others borrow, who lends to them gives
+// nothing.
 func (d linkDemand) patience() time.Duration {
-	if d.ahead > 0 && float64(d.share)/8*share.GiftLife.Seconds() <= float64(2*d.ahead) {
+	if d.ahead > 0 && !d.others && float64(d.share)/8*share.GiftLife.Seconds() <= float64(2*d.ahead) {
 		return hungryLast
 	}
 	return hungryAfter

@@ -48,7 +48,7 @@ type shareConfig struct {
 	// send them within life, and returns how many; given takes in such bytes, to be sent
 	// until a moment.
 	give  func(site string, bytes int, life time.Duration) int
-	given func(site string, bytes int, until time.Time)
+	given func(site string, bytes int, until time.Time) (used bool)
 	// received tells of every node of another site how many bytes on the wire have ever
 	// arrived from it; nil: this node does not watch for incast.
 	received func(yield func(from peer.ID, bytes int64))
@@ -61,8 +61,9 @@ type shareConfig struct {
 
 // lentRate is what the live shares say of a link.
 type lentRate struct {
-	bits  int64 // per second, that this node may send; 0 without limit
-	lends bool  // others may be using some of its share
+	bits   int64 // per second, that this node may send; 0 without limit
+	lends  bool  // others may be using some of its share
+	hungry bool  // others want more than theirs
 }
 
 // shareLimits says what sites' links carry, in bits per second; 0 is unlimited.
@@ -111,7 +112,8 @@ type liveShares struct {
 	woken map[string]bool
 	asked []func(*share.Machine)
 
-	requests []request // for gifts, the latest last; guarded by mu as well
+	requests []request         // for gifts, the latest last; guarded by mu as well
+	askings  map[giver]*asking // likewise
 
 	strangers atomic.Uint64 // datagrams from where no notices come from
 	unsent    atomic.Uint64 // notices that the socket did not take
@@ -122,7 +124,7 @@ func newLiveShares(cfg shareConfig) *liveShares {
 	now := time.Now()
 	s := &liveShares{
 		cfg: cfg, began: now, m: share.New(cfg.self.ID, share.Config{Start: uint64(now.UnixMicro())}),
-		senders: map[string]*sender{}, answered: map[giver]time.Duration{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
+		senders: map[string]*sender{}, answered: map[giver]time.Duration{}, askings: map[giver]*asking{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
 	}
 	s.poked.Store(true)
 	s.gauge = newGauge(s)
@@ -295,7 +297,7 @@ func earliest(a, b time.Time) time.Time {
 // tellRates tells what has changed.
 func (s *liveShares) tellRates() {
 	tell := func(site string) {
-		rate := lentRate{s.m.Rate(site), s.m.Lends(site)}
+		rate := lentRate{s.m.Rate(site), s.m.Lends(site), s.m.Contended(site)}
 		if was, known := s.rates[site]; known && was == rate {
 			return
 		}
@@ -328,6 +330,9 @@ func (s *liveShares) reload() {
 	mates := slices.DeleteFunc(slices.Clone(up), func(id peer.ID) bool { return id == s.cfg.self.ID })
 	s.mates.Store(&mates)
 	clear(s.answered)
+	s.mu.Lock()
+	clear(s.askings)
+	s.mu.Unlock()
 	s.gauge.reload(up, others)
 	siteUp, siteDown := s.cfg.limits.of(self)
 	s.m.Uplink(now, siteUp)

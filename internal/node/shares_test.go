@@ -74,12 +74,13 @@ func (n *shareNode) give(_ string, bytes int, _ time.Duration) int {
 	return bytes
 }
 
-func (n *shareNode) given(_ string, bytes int, until time.Time) {
+func (n *shareNode) given(_ string, bytes int, until time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if time.Until(until) <= share.GiftLife {
 		n.gifts = append(n.gifts, bytes)
 	}
+	return true
 }
 
 func (n *shareNode) demand(string) linkDemand {
@@ -331,11 +332,14 @@ func TestSenderSees(t *testing.T) {
 		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
 		{120, linkDemand{last: at(100)}, 0},
 		{130, linkDemand{waiting: 9000, last: at(130), full: at(130), share: 25e6, ahead: 15_000}, 1},
-		{169, linkDemand{waiting: 9000, last: at(169), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
-		{170, linkDemand{waiting: 9000, last: at(170), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
+		{189, linkDemand{waiting: 9000, last: at(189), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
+		{190, linkDemand{waiting: 9000, last: at(190), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
 		{380, linkDemand{last: at(340)}, 0},
 		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 1},
 		{400, linkDemand{waiting: 9000, last: at(400), full: at(390), share: 100e6, ahead: 15_000}, unbounded}, // but not where that is little
+		{620, linkDemand{last: at(570)}, 0},
+		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, others: true}, 1},
+		{640, linkDemand{waiting: 9000, last: at(640), full: at(630), share: 25e6, ahead: 15_000, others: true}, unbounded}, // nor where others borrow
 	} {
 		if s.see(at(step.ms), step.d); s.want != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, s.want, step.want)

@@ -10,8 +10,8 @@ import (
 // Timing of gifts.
 const (
 	GiftLife  = 4 * time.Millisecond // from the request until what is given has to be sent
-	AskEvery  = time.Millisecond     // between requests for a link at least, and twice as long …
-	AskSeldom = 4 * time.Millisecond // … after each that brought nothing, up to this
+	AskEvery  = 2 * time.Millisecond // between requests of a node for a link at least, and twice as long …
+	AskSeldom = 8 * time.Millisecond // … after each that brought nothing, up to this
 )
 
 // The kinds of notices about gifts; see notice.go for the others'.

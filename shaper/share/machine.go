@@ -202,6 +202,16 @@ func (m *Machine) Lends(to Site) bool {
 	return false
 }
 
+// Contended reports whether another node is known to want more than its share of a pool.
+func (m *Machine) Contended(to Site) bool {
+	m.current()
+	p := m.bySite[to]
+	if p != nil && p.implied {
+		p = m.pools[0]
+	}
+	return p != nil && m.contended(p)
+}
+
 // Counters returns what has been counted.
 func (m *Machine) Counters() Counters { return m.counts }
 

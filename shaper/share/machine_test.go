@@ -68,6 +68,36 @@ func TestLoneSender(t *testing.T) {
 	}
 }
 
+// TestContended: who is hungry is known to the others, in the pool and where the uplink
+// implies it, and to them alone.
+func TestContended(t *testing.T) {
+	for _, up := range []int64{0, 100 * mbit} {
+		s := newSite(t, 3, 1, map[Site]int64{"": up, "b": 100 * mbit, "c": 100 * mbit})
+		check := func(when string, want ...bool) {
+			t.Helper()
+			for i, w := range want {
+				if got := s.nodes[i].Contended("b"); got != w {
+					t.Errorf("uplink %d, %s: node %d says %v of others", up, when, i, got)
+				}
+				if got := s.nodes[i].Contended("c"); got != (w && up > 0) {
+					t.Errorf("uplink %d, %s: node %d says %v of others elsewhere", up, when, i, got)
+				}
+			}
+		}
+		check("at first", false, false, false)
+		s.want(0, "b", 1000*mbit)
+		s.run(s.now + 10*ms)
+		check("with one", false, true, true)
+		s.want(1, "b", 1000*mbit)
+		s.run(s.now + 10*ms)
+		check("with two", true, true, true)
+		s.want(0, "b", 0)
+		s.want(1, "b", 0)
+		s.run(s.now + time.Second)
+		check("afterwards", false, false, false)
+	}
+}
+
 // TestNewSender: the others come down within a notice's delay.
 func TestNewSender(t *testing.T) {
 	const b = 100 * mbit
