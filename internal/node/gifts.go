@@ -15,12 +15,19 @@ import (
 
 // asking is when another node is asked for gifts for a link.
 type asking struct {
-	last  time.Time
-	every time.Duration // after the last
+	last   time.Time
+	every  time.Duration // after the last
+	barren time.Time     // until when it has little to give
 }
 
 // due reports whether it is to be asked now.
-func (a *asking) due(now time.Time) bool { return now.Sub(a.last) >= a.every }
+func (a *asking) due(now time.Time) bool {
+	pause := a.every
+	if now.Before(a.barren) {
+		pause = share.AskBarren
+	}
+	return now.Sub(a.last) >= pause
+}
 
 // asked notes that it has been: more seldom the next time, unless that brings something.
 func (a *asking) asked(now time.Time) {
@@ -124,6 +131,15 @@ func (s *liveShares) ask(site string, short int, whole int64) {
 	data := g.Append(nil)
 	for _, id := range due {
 		s.send(id, data)
+	}
+}
+
+// learns takes in what a notice has told the machine of what a node may give.
+func (s *liveShares) learns(id peer.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, site := range s.sites {
+		s.asking(giver{id, share.PoolName(site)}).barren = s.began.Add(s.m.Barren(id, site))
 	}
 }
 

@@ -107,7 +107,8 @@ func TestAskFor(t *testing.T) {
 }
 
 // TestAsking: who has given nothing is asked more seldom, each other node by itself; what
-// it gives, or a new backlog, has it asked soon again.
+// it gives, or a new backlog, has it asked soon again. And who is hungry itself is asked
+// less than that.
 func TestAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLiveShares(shareConfig{
@@ -115,7 +116,8 @@ func TestAsking(t *testing.T) {
 			given: func(string, int, time.Time) bool { return true },
 		})
 		s.sites = []string{"there"}
-		s.mates.Store(&[]peer.ID{{1}, {2}})
+		s.mates.Store(&[]peer.ID{{1}, {2}, {3}})
+		s.asking(giver{peer.ID{3}, share.PoolName("there")}).barren = time.Now().Add(36 * time.Millisecond)
 		asks := map[peer.ID][]int64{} // ms
 		began := time.Now()
 		for d := range int64(100) {
@@ -123,7 +125,7 @@ func TestAsking(t *testing.T) {
 			for by, a := range s.askings {
 				before[by.id] = a.last
 			}
-			if d < 24 || d >= 80 {
+			if d < 40 || d >= 80 {
 				s.ask("there", 9000, 100*mbit)
 			}
 			for by, a := range s.askings {
@@ -139,7 +141,7 @@ func TestAsking(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		for id, want := range map[peer.ID][]int64{{1}: {0, 2, 6, 14, 22, 80, 82, 86, 94}, {2}: {0, 2, 6, 14, 16, 20, 80, 82, 86, 94}} {
+		for id, want := range map[peer.ID][]int64{{1}: {0, 2, 6, 14, 22, 30, 38, 80, 82, 86, 94}, {2}: {0, 2, 6, 14, 16, 20, 28, 36, 80, 82, 86, 94}, {3}: {0, 32, 36, 80, 82, 86, 94}} {
 			if got := asks[id]; !slices.Equal(got, want) {
 				t.Errorf("node %d is asked after %d ms, want %d", id[0], got, want)
 			}

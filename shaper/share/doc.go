@@ -105,7 +105,7 @@
 // and who has nothing waiting gives away, for good, what it has of its own h bytes:
 //
 //	node that waits          idle node
-//	  ask(bytes)  ─────────────▶          every AskEvery while short, and up to AskSeldom if it gives nothing
+//	  ask(bytes)  ─────────────▶          every AskEvery while short, more seldom if it gives nothing
 //	              ◀─────────────  gives   at once, what it has
 //
 // There is nothing to renew or to take back, and nothing is added: what is given has been

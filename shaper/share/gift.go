@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
 // Timing of gifts.
 const (
 	GiftLife  = 4 * time.Millisecond // from the request until what is given has to be sent
 	AskEvery  = 2 * time.Millisecond // between requests of a node for a link at least, and twice as long …
-	AskSeldom = 8 * time.Millisecond // … after each that brought nothing, up to this
+	AskSeldom = 8 * time.Millisecond // … after each that brought nothing, up to this,
+	AskBarren = 4 * AskSeldom        // or to this, of a node that is known to have little to give
 )
 
 // The kinds of notices about gifts; see notice.go for the others'.
@@ -50,6 +53,26 @@ func (g Gift) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, g.Pool)
 	b = binary.BigEndian.AppendUint32(b, uint32(min(max(g.Bytes, 0), 1<<31-1)))
 	return binary.BigEndian.AppendUint64(b, uint64(g.Asked/time.Microsecond))
+}
+
+// Barren returns until when a node of this site is known to have little to give in a pool:
+// it is hungry itself, so that it gives only what it has between two messages, or lends to
+// this node, and its bytes are closed. Zero: it is not known to.
+func (m *Machine) Barren(id peer.ID, to Site) (until time.Duration) {
+	m.current()
+	p, t := m.borrowed(to), m.byID[id]
+	if p == nil || t == nil {
+		return 0
+	}
+	switch d := t.sides[p]; {
+	case d == nil:
+		return 0
+	case d.hungry:
+		return t.fresh
+	case d.lease > 0:
+		return d.leaseEnd
+	}
+	return 0
 }
 
 // ParseGift reads a notice about gifts.

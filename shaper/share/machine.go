@@ -205,11 +205,17 @@ func (m *Machine) Lends(to Site) bool {
 // Contended reports whether another node is known to want more than its share of a pool.
 func (m *Machine) Contended(to Site) bool {
 	m.current()
-	p := m.bySite[to]
-	if p != nil && p.implied {
-		p = m.pools[0]
-	}
+	p := m.borrowed(to)
 	return p != nil && m.contended(p)
+}
+
+// borrowed returns the pool of which is borrowed to send to a site: the uplink where that
+// implies the site's; nil: there is none.
+func (m *Machine) borrowed(to Site) *pool {
+	if p := m.bySite[to]; p == nil || !p.implied {
+		return p
+	}
+	return m.pools[0]
 }
 
 // Counters returns what has been counted.

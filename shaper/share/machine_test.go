@@ -69,7 +69,7 @@ func TestLoneSender(t *testing.T) {
 }
 
 // TestContended: who is hungry is known to the others, in the pool and where the uplink
-// implies it, and to them alone.
+// implies it, and to them alone; and from whom nothing is to be had but what is lent.
 func TestContended(t *testing.T) {
 	for _, up := range []int64{0, 100 * mbit} {
 		s := newSite(t, 3, 1, map[Site]int64{"": up, "b": 100 * mbit, "c": 100 * mbit})
@@ -88,6 +88,13 @@ func TestContended(t *testing.T) {
 		s.want(0, "b", 1000*mbit)
 		s.run(s.now + 10*ms)
 		check("with one", false, true, true)
+		for i, want := range [][]bool{{false, true, true}, {true, false, false}} {
+			for k, w := range want {
+				if until := s.nodes[i].Barren(nodeID(k), "b"); until > s.now != w {
+					t.Errorf("uplink %d: until %v, which is %v from now, node %d asks node %d for little", up, until, until-s.now, i, k)
+				}
+			}
+		}
 		s.want(1, "b", 1000*mbit)
 		s.run(s.now + 10*ms)
 		check("with two", true, true, true)
