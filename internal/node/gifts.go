@@ -1,7 +1,9 @@
 package node
 
 import (
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -11,13 +13,17 @@ import (
 
 // Gifts (see share.Gift) are what a node asks others of its site for when more waits than
 // it may send at once, and gives them of what it does not use. Who sends asks (pacing.poll),
-// and who reads notices answers: the machine knows nothing of them.
+// and who reads notices answers. The machine has no part in them; it knows of whom there is
+// little to be had.
 
 // asking is when another node is asked for gifts for a link.
 type asking struct {
 	last   time.Time
 	every  time.Duration // after the last
 	barren time.Time     // until when it has little to give
+
+	gave     bool
+	answered time.Duration // if it gave, the latest request that it gave something for
 }
 
 // due reports whether it is to be asked now.
@@ -31,7 +37,7 @@ func (a *asking) due(now time.Time) bool {
 
 // asked notes that it has been: more seldom the next time, unless that brings something.
 func (a *asking) asked(now time.Time) {
-	if a.every = min(2*a.every, share.AskSeldom); now.Sub(a.last) > 4*share.AskSeldom {
+	if a.every = min(2*a.every, share.AskSeldom); now.Sub(a.last) > share.AskBarren+share.AskSeldom {
 		a.every = share.AskEvery // it is another backlog
 	}
 	a.last = now
@@ -72,7 +78,7 @@ func (p *pacing) askAround() {
 	}
 	p.mu.Unlock()
 	for _, n := range needs {
-		s.ask(n.site, n.short, n.whole)
+		s.ask(now, n.site, n.short, n.whole)
 	}
 }
 
@@ -105,52 +111,20 @@ func (p *pacing) give(site string, bytes int, life time.Duration) int {
 // ask asks the others of the site, those whose turn it is, for what is short of a link on
 // which all may send so many bits per second. It may be called by anybody, and does not
 // block.
-func (s *liveShares) ask(site string, short int, whole int64) {
+func (s *liveShares) ask(now time.Time, site string, short int, whole int64) {
 	mates := s.mates.Load()
 	if mates == nil {
 		return
 	}
-	now := time.Now()
 	g := share.Gift{
 		Pool:  share.PoolName(site),
 		Bytes: askFor(short, whole, len(*mates)),
 		Asked: now.Sub(s.began).Truncate(time.Microsecond),
 	}
-	var due []peer.ID
-	s.mu.Lock()
-	for _, id := range *mates {
-		if a := s.asking(giver{id, g.Pool}); a.due(now) {
-			a.asked(now)
-			due = append(due, id)
-		}
-	}
-	if len(due) > 0 {
-		s.requests = append(s.requests[max(len(s.requests)-mostRequests+1, 0):], request{g.Pool, g.Asked})
-	}
-	s.mu.Unlock()
 	data := g.Append(nil)
-	for _, id := range due {
+	for _, id := range s.gifts.due(now, *mates, request{g.Pool, g.Asked}) {
 		s.send(id, data)
 	}
-}
-
-// learns takes in what a notice has told the machine of what a node may give.
-func (s *liveShares) learns(id peer.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, site := range s.sites {
-		s.asking(giver{id, share.PoolName(site)}).barren = s.began.Add(s.m.Barren(id, site))
-	}
-}
-
-// asking returns when a node was asked last; s.mu is held.
-func (s *liveShares) asking(by giver) *asking {
-	a := s.askings[by]
-	if a == nil {
-		a = &asking{}
-		s.askings[by] = a
-	}
-	return a
 }
 
 // takeGift answers a request for gifts, or takes one in.
@@ -171,18 +145,93 @@ func (s *liveShares) takeGift(from peer.ID, data []byte) error {
 			return nil
 		}
 		by := giver{from, g.Pool}
-		if last, again := s.answered[by]; again && g.Asked <= last || !s.hasAsked(g) {
+		if !s.gifts.answers(by, request{g.Pool, g.Asked}) {
 			return nil // it comes for the second time, or nobody has asked for it
 		}
-		s.answered[by] = g.Asked
 		if until := s.began.Add(g.Asked + share.GiftLife); time.Now().Before(until) && s.cfg.given(site, g.Bytes, until) {
-			s.mu.Lock()
-			s.asking(by).every = share.AskEvery
-			s.mu.Unlock()
+			s.gifts.useful(by)
 		}
 		return nil
 	}
 	return nil
+}
+
+// giftBook is what a node knows of those that it asks for gifts. It is safe for concurrent
+// use.
+type giftBook struct {
+	mu       sync.Mutex
+	askings  map[giver]*asking
+	requests []request // the latest last
+}
+
+// due returns those of the site whose turn it is to be asked, and notes that they are.
+func (b *giftBook) due(now time.Time, mates []peer.ID, r request) (due []peer.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range mates {
+		a := b.asking(giver{id, r.pool})
+		if a.due(now) {
+			a.asked(now)
+			due = append(due, id)
+		}
+	}
+	if len(due) > 0 {
+		b.requests = append(b.requests[max(len(b.requests)-mostRequests+1, 0):], r)
+	}
+	return due
+}
+
+// asking returns when a node was asked last; mu is held.
+func (b *giftBook) asking(by giver) *asking {
+	a := b.askings[by]
+	if a == nil {
+		if b.askings == nil {
+			b.askings = map[giver]*asking{}
+		}
+		a = &asking{}
+		b.askings[by] = a
+	}
+	return a
+}
+
+// answers reports whether a gift is the first answer of a node to a request of this one.
+func (b *giftBook) answers(by giver, r request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.askings[by]
+	if a == nil || a.gave && r.at <= a.answered || !slices.Contains(b.requests, r) {
+		return false
+	}
+	a.gave, a.answered = true, r.at
+	return true
+}
+
+// useful notes that what a node has given is of use: it is asked soon again.
+func (b *giftBook) useful(by giver) {
+	b.mu.Lock()
+	b.asking(by).every = share.AskEvery
+	b.mu.Unlock()
+}
+
+// learn takes in until when those that have been asked are known to have little to give.
+func (b *giftBook) learn(barren func(giver) time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for by, a := range b.askings {
+		a.barren = barren(by)
+	}
+}
+
+// keep forgets all but some.
+func (b *giftBook) keep(mates []peer.ID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.askings, func(by giver, _ *asking) bool { return !slices.Contains(mates, by.id) })
+}
+
+// learn is what the machine knows of whom there is little to be had.
+func (s *liveShares) learn() {
+	s.gifts.learn(func(by giver) time.Time { return s.began.Add(s.m.Barren(by.id, by.pool)) })
 }
 
 // request is one for gifts that this node has sent.
@@ -193,13 +242,6 @@ type request struct {
 
 // mostRequests is how many are remembered: those of a GiftLife, to some sites.
 const mostRequests = 32
-
-// hasAsked reports whether a gift answers a request of this node's.
-func (s *liveShares) hasAsked(g share.Gift) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.requests, request{g.Pool, g.Asked})
-}
 
 // giver is a node that may give something for a site's pool.
 type giver struct {

@@ -28,11 +28,11 @@ func TestGifts(t *testing.T) {
 	got := func() []int {
 		town[0].mu.Lock()
 		defer town[0].mu.Unlock()
-		return slices.Clone(town[0].gifts)
+		return slices.Clone(town[0].taken)
 	}
 	eventually.Holds(t, "two others give", func() bool { // one may be late
 		spare(9000)
-		town[0].ask("there", 8000, 100*mbit)
+		town[0].ask(time.Now(), "there", 8000, 100*mbit)
 		time.Sleep(share.GiftLife)
 		return len(got()) >= 4
 	})
@@ -41,13 +41,40 @@ func TestGifts(t *testing.T) {
 			t.Errorf("4000 bytes were asked for, and %d given", bytes)
 		}
 	}
-	town[0].ask("elsewhere", 8000, 100*mbit) // a site that nobody knows
+	town[0].ask(time.Now(), "elsewhere", 8000, 100*mbit) // a site that nobody knows
 	for i, n := range town[1:3] {
 		n.mu.Lock()
-		if len(n.gifts) > 0 {
-			t.Errorf("node %d has not asked and was given %d", i+1, n.gifts)
+		if len(n.taken) > 0 {
+			t.Errorf("node %d has not asked and was given %d", i+1, n.taken)
 		}
 		n.mu.Unlock()
+	}
+}
+
+// TestBarren: of who is hungry, or lends to this node, is known that there is little to be
+// had, until that ends.
+func TestBarren(t *testing.T) {
+	town := shareTown(t, fixedLimits{link: 100 * mbit}, "here", "here", "there")
+	sends := func(i int, sending bool) {
+		town[i].mu.Lock()
+		town[i].sending = sending
+		town[i].mu.Unlock()
+		town[i].active("there")
+	}
+	known := func(i int) bool {
+		b := &town[i].gifts
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		a := b.asking(giver{town[1-i].cfg.self.ID, share.PoolName("there")})
+		return !a.barren.IsZero() && !a.barren.Equal(town[i].began)
+	}
+	for range 2 { // the first makes them known
+		known(0)
+		known(1)
+		sends(0, true)
+		eventually.Holds(t, "it is known that node 0 is hungry and node 1 lends to it", func() bool { return known(0) && known(1) })
+		sends(0, false)
+		eventually.Holds(t, "it is known that neither is so", func() bool { return !known(0) && !known(1) })
 	}
 }
 
@@ -64,8 +91,7 @@ func TestGiftsTakenIn(t *testing.T) {
 			},
 		})
 		s.sites = []string{"there"}
-		mates := []peer.ID{{9}}
-		s.mates.Store(&mates)
+		s.mates.Store(&[]peer.ID{{1}, {2}, {3}})
 		gift := func(from byte, site string, bytes int, asked time.Duration) {
 			g := share.Gift{Gives: true, Pool: share.PoolName(site), Bytes: bytes, Asked: asked}
 			if err := s.takeGift(peer.ID{from}, g.Append(nil)); err != nil {
@@ -74,16 +100,17 @@ func TestGiftsTakenIn(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		first := s.now()
-		s.ask("there", 1000, 100*mbit)
+		s.ask(time.Now(), "there", 1000, 100*mbit)
 		time.Sleep(time.Millisecond)
 		gift(1, "there", 100, first)
 		gift(1, "there", 101, first)                  // for the same request
 		gift(2, "there", 102, first+time.Microsecond) // for none
 		gift(2, "elsewhere", 103, first)
-		gift(2, "there", 104, first)
+		gift(4, "there", 104, first) // from who was not asked
+		gift(2, "there", 105, first)
 		time.Sleep(share.GiftLife)
-		gift(3, "there", 105, first) // too late
-		if want := []string{"there 100 3ms", "there 104 3ms"}; !slices.Equal(got, want) {
+		gift(3, "there", 106, first) // too late
+		if want := []string{"there 100 3ms", "there 105 3ms"}; !slices.Equal(got, want) {
 			t.Errorf("it takes in %q, want %q", got, want)
 		}
 		if err := s.takeGift(peer.ID{1}, []byte{0x14, 0}); err == nil {
@@ -117,24 +144,24 @@ func TestAsking(t *testing.T) {
 		})
 		s.sites = []string{"there"}
 		s.mates.Store(&[]peer.ID{{1}, {2}, {3}})
-		s.asking(giver{peer.ID{3}, share.PoolName("there")}).barren = time.Now().Add(36 * time.Millisecond)
+		s.gifts.asking(giver{peer.ID{3}, share.PoolName("there")}).barren = time.Now().Add(36 * time.Millisecond)
 		asks := map[peer.ID][]int64{} // ms
 		began := time.Now()
 		for d := range int64(100) {
 			before := map[peer.ID]time.Time{}
-			for by, a := range s.askings {
+			for by, a := range s.gifts.askings {
 				before[by.id] = a.last
 			}
 			if d < 40 || d >= 80 {
-				s.ask("there", 9000, 100*mbit)
+				s.ask(time.Now(), "there", 9000, 100*mbit)
 			}
-			for by, a := range s.askings {
+			for by, a := range s.gifts.askings {
 				if a.last != before[by.id] {
 					asks[by.id] = append(asks[by.id], time.Since(began).Milliseconds())
 				}
 			}
 			if d == 15 {
-				g := share.Gift{Gives: true, Pool: share.PoolName("there"), Bytes: 100, Asked: s.requests[len(s.requests)-1].at}
+				g := share.Gift{Gives: true, Pool: share.PoolName("there"), Bytes: 100, Asked: s.gifts.requests[len(s.gifts.requests)-1].at}
 				if err := s.takeGift(peer.ID{2}, g.Append(nil)); err != nil {
 					t.Error(err)
 				}

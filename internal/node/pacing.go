@@ -39,7 +39,7 @@ type pacedLink struct {
 	stake
 	now    int64 // the rate that the link was given last
 	head   headroom
-	sought time.Time // when it was short last, and others were asked for gifts
+	sought time.Time // when it was short last, and gifts were asked for
 	why    string
 }
 
@@ -118,7 +118,8 @@ func (p *pacing) demand(site string) linkDemand {
 		p.mu.Unlock()
 		return linkDemand{}
 	}
-	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: l.head.extra, others: p.live[site].hungry}
+	want := linkDemand{weight: p.weight, share: l.fair(), rate: l.now, ahead: l.head.extra}
+	want.contended = p.live[site].contended || p.live[""].contended
 	if p.uplink > 0 {
 		want.ahead = min(want.ahead, p.head.extra)
 	}
@@ -154,9 +155,12 @@ func (p *pacing) measured(rates map[string]int64) { p.d.limits.measured(p.d.id.s
 // lent is called when the live shares have changed.
 func (p *pacing) lent(site string, r lentRate) {
 	p.mu.Lock()
+	was := p.live[site]
 	p.live[site] = r
 	p.mu.Unlock()
-	p.changed()
+	if was.contended = r.contended; was != r {
+		p.changed()
+	}
 }
 
 // Flow implements peer.Pacer: nodes of this site are not paced.

@@ -188,11 +188,11 @@ func TestHeadroom(t *testing.T) {
 	want("while it lends", 0)
 	p.lent("", lentRate{bits: 30 * mbit})
 	want("afterwards", headBytes(3))
-	if d := p.demand("beta"); d.others || d.patience() != hungryLast {
+	if d := p.demand("beta"); d.contended || d.patience() != hungryLast {
 		t.Errorf("nobody else borrows, and a backlog has to last %v", d.patience())
 	}
-	p.lent("beta", lentRate{bits: 30 * mbit, hungry: true})
-	if d := p.demand("beta"); !d.others || d.patience() != hungryAfter {
+	p.lent("beta", lentRate{bits: 30 * mbit, contended: true})
+	if d := p.demand("beta"); !d.contended || d.patience() != hungryAfter {
 		t.Errorf("where others borrow a backlog has to last %v", d.patience())
 	}
 }

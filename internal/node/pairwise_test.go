@@ -14,8 +14,9 @@ import (
 
 // TestPairwise: an all-to-all in pairwise exchanges, as Open MPI does it, over two sites of
 // four nodes each, takes little longer than over a link that nobody paces and whose queue
-// has no end, and fills no queue of a small switch. With fixed shares large ones take 1.75
-// times as long: in four of seven steps less than all nodes of a site send.
+// has no end, and fills little more than the queue of a small switch. With fixed shares
+// large ones take 1.75 times as long: in four of seven steps less than all nodes of a site
+// send.
 func TestPairwise(t *testing.T) {
 	for _, tt := range []struct {
 		mbit, kib int
@@ -23,28 +24,29 @@ func TestPairwise(t *testing.T) {
 	}{{20, 64, 1.1}, {100, 4, 1.15}, {100, 16, 1.1}, {100, 32, 1.1}, {100, 64, 1.1}, {100, 128, 1.15}, {100, 1024, 1.1}, {400, 256, 1.5}} {
 		size := float64(tt.kib) * 1100 // on the wire
 		loops := max(2, 256/tt.kib)
-		var ratio, queued float64 // means
+		var ratio, queued float64 // the mean, and the most
 		for seed := range uint64(chances) {
 			free, paced := newExchange(float64(tt.mbit)*1e6/8, true, seed), newExchange(float64(tt.mbit)*1e6/8, false, seed)
 			free.run(loops, size)
 			paced.run(loops, size)
 			ratio += float64(paced.now) / float64(free.now) / chances
-			queued += paced.queued / chances
+			queued = max(queued, paced.queued)
 		}
 		t.Logf("%d Mb/s, %d KiB: %.2f times as long as without pacing, with %.0f bytes in the queue", tt.mbit, tt.kib, ratio, queued)
 		if ratio > tt.most {
 			t.Errorf("%d Mb/s, %d KiB: %.2f times as long as without pacing, more than %.2f", tt.mbit, tt.kib, ratio, tt.most)
 		}
-		if queued > 64e3 && tt.mbit <= 100 {
+		if queued > exchangeQueue && tt.mbit <= 100 {
 			t.Errorf("%d Mb/s, %d KiB: %.0f bytes in the queue", tt.mbit, tt.kib, queued)
 		}
 	}
 }
 
 const (
-	chances      = 8 // runs of each
-	exchangeTick = 50 * time.Microsecond
-	rendezvous   = 500 * time.Microsecond // from when both ranks are there until the sender begins
+	chances       = 8    // runs of each
+	exchangeQueue = 80e3 // bytes: 58 kB of heads or gifts, and what is lent and taken back by notices that take 3 ms
+	exchangeTick  = 50 * time.Microsecond
+	rendezvous    = 500 * time.Microsecond // from when both ranks are there until the sender begins
 )
 
 // exchange simulates it. What works out demand and shares is the real thing; what is paced
@@ -139,9 +141,7 @@ func (x *exchange) run(loops int, size float64) {
 				x.gift(l)
 				continue
 			}
-			n, from := x.nodes[l.to], peer.ID{byte(l.from)}
-			_ = n.m.Receive(x.now, from, l.data)
-			n.askings[l.from].barren = x.began().Add(n.m.Barren(from, "there"))
+			_ = x.nodes[l.to].m.Receive(x.now, peer.ID{byte(l.from)}, l.data)
 			x.work(l.to)
 		}
 	}
@@ -219,7 +219,7 @@ func (x *exchange) pace(i int) {
 func (x *exchange) look(i int) {
 	n := x.nodes[i]
 	if n.woken || x.now-n.glanced >= glanceEvery {
-		n.glanced, n.rate, n.others = x.now, n.m.Rate(""), n.m.Contended("there")
+		n.glanced, n.rate, n.contended = x.now, n.m.Rate(""), n.m.Contended("there")
 		if n.s.see(x.time(), n.linkDemand) || n.woken {
 			n.woken = false
 			n.s.told, n.s.as = n.s.want, n.s.weight
@@ -235,7 +235,9 @@ func (x *exchange) look(i int) {
 		return
 	}
 	for to := i / 4 * 4; to < i/4*4+4; to++ {
-		if a := &n.askings[to]; to != i && a.due(x.time()) {
+		a := &n.askings[to]
+		a.barren = x.began().Add(n.m.Barren(peer.ID{byte(to)}, share.PoolName("there")))
+		if to != i && a.due(x.time()) {
 			a.asked(x.time())
 			x.post(i, to, share.Gift{Bytes: askFor(int(short), int64(x.rate*8), 3), Asked: x.now}.Append(nil))
 		}

@@ -19,7 +19,8 @@ type linkDemand struct {
 	rate    int64     // what it may send now; 0: not known
 	most    int64     // what an administrator or a program has set for it; 0: nothing
 	ahead   int       // bytes that it may send ahead of its rate, and give to others
-	others  bool      // of the site want more than their shares
+
+	contended bool // others of the site want more than their shares
 }
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
@@ -189,7 +190,7 @@ func (s *sender) returned(now time.Time) {
 // where gifts are what there is until then; and where others borrow, who lends to them gives
 // nothing.
 func (d linkDemand) patience() time.Duration {
-	if d.ahead > 0 && !d.others && float64(d.share)/8*share.GiftLife.Seconds() <= float64(2*d.ahead) {
+	if d.ahead > 0 && !d.contended && float64(d.share)/8*share.GiftLife.Seconds() <= float64(2*d.ahead) {
 		return hungryLast
 	}
 	return hungryAfter

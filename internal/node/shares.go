@@ -61,9 +61,9 @@ type shareConfig struct {
 
 // lentRate is what the live shares say of a link.
 type lentRate struct {
-	bits   int64 // per second, that this node may send; 0 without limit
-	lends  bool  // others may be using some of its share
-	hungry bool  // others want more than theirs
+	bits      int64 // per second, that this node may send; 0 without limit
+	lends     bool  // others may be using some of its share
+	contended bool  // others want more than theirs
 }
 
 // shareLimits says what sites' links carry, in bits per second; 0 is unlimited.
@@ -90,17 +90,18 @@ type shareDirectory interface {
 // Whoever sends looks at the links besides (glance), and leaves a note only when there is
 // something to tell; requests for gifts it sends by itself (ask).
 type liveShares struct {
-	cfg      shareConfig
-	began    time.Time
-	m        *share.Machine
-	rates    map[string]lentRate // as told last
-	sites    []string            // all others that are known
-	inflow   *inflow
-	gauge    *gauge
-	look     time.Time                 // when demand is looked at next; zero: nothing sends, or nobody wants to know
-	alone    bool                      // no other node of the site is up
-	mates    atomic.Pointer[[]peer.ID] // the others that are
-	answered map[giver]time.Duration   // the last request that each has given something for
+	cfg    shareConfig
+	began  time.Time
+	m      *share.Machine
+	rates  map[string]lentRate // as told last
+	sites  []string            // all others that are known
+	inflow *inflow
+	gauge  *gauge
+	look   time.Time                 // when demand is looked at next; zero: nothing sends, or nobody wants to know
+	alone  bool                      // no other node of the site is up
+	mates  atomic.Pointer[[]peer.ID] // the others that are
+	heard  bool                      // a notice, since gifts have learnt of such
+	gifts  giftBook
 
 	glanced  atomic.Int64       // when links were looked at last, Unix ns
 	watching sync.Mutex         // guards what follows
@@ -112,9 +113,6 @@ type liveShares struct {
 	woken map[string]bool
 	asked []func(*share.Machine)
 
-	requests []request         // for gifts, the latest last; guarded by mu as well
-	askings  map[giver]*asking // likewise
-
 	strangers atomic.Uint64 // datagrams from where no notices come from
 	unsent    atomic.Uint64 // notices that the socket did not take
 }
@@ -124,7 +122,7 @@ func newLiveShares(cfg shareConfig) *liveShares {
 	now := time.Now()
 	s := &liveShares{
 		cfg: cfg, began: now, m: share.New(cfg.self.ID, share.Config{Start: uint64(now.UnixMicro())}),
-		senders: map[string]*sender{}, answered: map[giver]time.Duration{}, askings: map[giver]*asking{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
+		senders: map[string]*sender{}, rates: map[string]lentRate{}, woken: map[string]bool{}, fresh: true,
 	}
 	s.poked.Store(true)
 	s.gauge = newGauge(s)
@@ -294,19 +292,23 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// tellRates tells what has changed.
+// tellRates tells what has changed, and lets gifts know.
 func (s *liveShares) tellRates() {
 	tell := func(site string) {
 		rate := lentRate{s.m.Rate(site), s.m.Lends(site), s.m.Contended(site)}
 		if was, known := s.rates[site]; known && was == rate {
 			return
 		}
-		s.rates[site] = rate
+		s.rates[site], s.heard = rate, true // a loan may have ended
 		s.cfg.onRate(site, rate)
 	}
 	tell("")
 	for _, site := range s.sites {
 		tell(site)
+	}
+	if s.heard {
+		s.heard = false
+		s.learn()
 	}
 }
 
@@ -329,10 +331,7 @@ func (s *liveShares) reload() {
 	s.m.Members(now, up)
 	mates := slices.DeleteFunc(slices.Clone(up), func(id peer.ID) bool { return id == s.cfg.self.ID })
 	s.mates.Store(&mates)
-	clear(s.answered)
-	s.mu.Lock()
-	clear(s.askings)
-	s.mu.Unlock()
+	s.gifts.keep(mates)
 	s.gauge.reload(up, others)
 	siteUp, siteDown := s.cfg.limits.of(self)
 	s.m.Uplink(now, siteUp)

@@ -37,7 +37,7 @@ type shareNode struct {
 	mu       sync.Mutex // guards what follows
 	sending  bool
 	spare    int   // bytes that it gives away
-	gifts    []int // bytes that it was given
+	taken    []int // bytes that it was given
 	looks    int   // that have found it sending
 	received map[peer.ID]int64
 	rates    map[string]int64
@@ -78,7 +78,7 @@ func (n *shareNode) given(_ string, bytes int, until time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if time.Until(until) <= share.GiftLife {
-		n.gifts = append(n.gifts, bytes)
+		n.taken = append(n.taken, bytes)
 	}
 	return true
 }
@@ -338,8 +338,8 @@ func TestSenderSees(t *testing.T) {
 		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 1},
 		{400, linkDemand{waiting: 9000, last: at(400), full: at(390), share: 100e6, ahead: 15_000}, unbounded}, // but not where that is little
 		{620, linkDemand{last: at(570)}, 0},
-		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, others: true}, 1},
-		{640, linkDemand{waiting: 9000, last: at(640), full: at(630), share: 25e6, ahead: 15_000, others: true}, unbounded}, // nor where others borrow
+		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, contended: true}, 1},
+		{640, linkDemand{waiting: 9000, last: at(640), full: at(630), share: 25e6, ahead: 15_000, contended: true}, unbounded}, // nor where others borrow
 	} {
 		if s.see(at(step.ms), step.d); s.want != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, s.want, step.want)

@@ -87,9 +87,8 @@ func (s *liveShares) take(data []byte, from net.Addr) {
 	case own && share.IsGift(data):
 		err = s.takeGift(rec.Node.ID, data)
 	case own:
-		if err = s.m.Receive(s.now(), rec.Node.ID, data); err == nil {
-			s.learns(rec.Node.ID)
-		}
+		s.heard = true
+		err = s.m.Receive(s.now(), rec.Node.ID, data)
 	default:
 		err = s.m.Capped(s.now(), rec.Node.ID, rec.Node.Site, data)
 	}

@@ -27,7 +27,8 @@
 // what that one spares. All work out the same from the same notices; but
 // nothing rests on that, since a lender never promises more than it spares. Nodes that
 // are both hungry and lend each other nothing say so every four Periods only: what one
-// learns too late of the other by a lost notice is that there is more to borrow.
+// learns too late of the other by a lost notice is that there is more to borrow, or to be
+// given.
 //
 // A grant is a lease. It ends a Lease after the *request* left that it answers,
 // by the borrower's own clock: a notice carries the sequence number, which is
@@ -105,7 +106,7 @@
 // and who has nothing waiting gives away, for good, what it has of its own h bytes:
 //
 //	node that waits          idle node
-//	  ask(bytes)  ─────────────▶          every AskEvery while short, more seldom if it gives nothing
+//	  ask(bytes)  ─────────────▶          every AskEvery while short, up to AskBarren if it gives nothing
 //	              ◀─────────────  gives   at once, what it has
 //
 // There is nothing to renew or to take back, and nothing is added: what is given has been

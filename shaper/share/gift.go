@@ -13,8 +13,8 @@ import (
 const (
 	GiftLife  = 4 * time.Millisecond // from the request until what is given has to be sent
 	AskEvery  = 2 * time.Millisecond // between requests of a node for a link at least, and twice as long …
-	AskSeldom = 8 * time.Millisecond // … after each that brought nothing, up to this,
-	AskBarren = 4 * AskSeldom        // or to this, of a node that is known to have little to give
+	AskSeldom = 8 * time.Millisecond // … after each that brought nothing, up to this
+	AskBarren = 4 * AskSeldom        // between those of a node that is known to have little to give
 )
 
 // The kinds of notices about gifts; see notice.go for the others'.
@@ -57,14 +57,14 @@ func (g Gift) Append(b []byte) []byte {
 
 // Barren returns until when a node of this site is known to have little to give in a pool:
 // it is hungry itself, so that it gives only what it has between two messages, or lends to
-// this node, and its bytes are closed. Zero: it is not known to.
-func (m *Machine) Barren(id peer.ID, to Site) (until time.Duration) {
+// this node, so that its bytes are closed. Zero: it is not known to.
+func (m *Machine) Barren(id peer.ID, pool uint32) (until time.Duration) {
 	m.current()
-	p, t := m.borrowed(to), m.byID[id]
+	p, t := m.byName[pool], m.byID[id]
 	if p == nil || t == nil {
 		return 0
 	}
-	switch d := t.sides[p]; {
+	switch d := t.sides[m.borrowed(p)]; {
 	case d == nil:
 		return 0
 	case d.hungry:

@@ -205,17 +205,16 @@ func (m *Machine) Lends(to Site) bool {
 // Contended reports whether another node is known to want more than its share of a pool.
 func (m *Machine) Contended(to Site) bool {
 	m.current()
-	p := m.borrowed(to)
-	return p != nil && m.contended(p)
+	p := m.bySite[to]
+	return p != nil && m.contended(m.borrowed(p))
 }
 
-// borrowed returns the pool of which is borrowed to send to a site: the uplink where that
-// implies the site's; nil: there is none.
-func (m *Machine) borrowed(to Site) *pool {
-	if p := m.bySite[to]; p == nil || !p.implied {
-		return p
+// borrowed returns the pool of which is borrowed for one: the uplink where that implies it.
+func (m *Machine) borrowed(p *pool) *pool {
+	if p.implied {
+		return m.pools[0]
 	}
-	return m.pools[0]
+	return p
 }
 
 // Counters returns what has been counted.
@@ -244,10 +243,7 @@ func (m *Machine) Explain() []Share {
 			continue
 		}
 		s := Share{To: p.site, Capacity: p.capacity, Capped: p.capped, Safe: p.safe, Rate: p.rate, Want: p.want}
-		counts := p
-		if p.implied {
-			counts = m.pools[0]
-		}
+		counts := m.borrowed(p)
 		if counts.hungry {
 			s.Senders++
 		}

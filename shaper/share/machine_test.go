@@ -90,7 +90,7 @@ func TestContended(t *testing.T) {
 		check("with one", false, true, true)
 		for i, want := range [][]bool{{false, true, true}, {true, false, false}} {
 			for k, w := range want {
-				if until := s.nodes[i].Barren(nodeID(k), "b"); until > s.now != w {
+				if until := s.nodes[i].Barren(nodeID(k), PoolName("b")); until > s.now != w {
 					t.Errorf("uplink %d: until %v, which is %v from now, node %d asks node %d for little", up, until, until-s.now, i, k)
 				}
 			}
