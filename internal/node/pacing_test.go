@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/meshmpi/meshmpi/internal/eventually"
 	"github.com/meshmpi/meshmpi/internal/node/api"
@@ -188,13 +189,22 @@ func TestHeadroom(t *testing.T) {
 	want("while it lends", 0)
 	p.lent("", lentRate{bits: 30 * mbit})
 	want("afterwards", headBytes(3))
-	if d := p.demand("beta"); d.contended || d.patience() != hungryLast {
-		t.Errorf("nobody else borrows, and a backlog has to last %v", d.patience())
+	patience := func(what string, want time.Duration) {
+		t.Helper()
+		if got := p.demand("beta").patience(); got != want {
+			t.Errorf("%s: a backlog has to last %v, want %v", what, got, want)
+		}
 	}
-	p.lent("beta", lentRate{bits: 30 * mbit, contended: true})
-	if d := p.demand("beta"); !d.contended || d.patience() != hungryAfter {
-		t.Errorf("where others borrow a backlog has to last %v", d.patience())
-	}
+	patience("30 Mb/s", 48*time.Millisecond) // 180 kB
+	p.lent("", lentRate{bits: 30 * mbit, contended: true})
+	patience("30 Mb/s, others borrow of the uplink", hungryAfter) // 30 kB take less
+	p.lent("", lentRate{bits: 3 * mbit, contended: true})
+	d.limits.take(said(2, 9*mbit, 0, 0))
+	patience("3 Mb/s, others borrow", 80*time.Millisecond)
+	p.lent("", lentRate{bits: 3 * mbit})
+	patience("3 Mb/s", hungryLast)
+	d.limits.take(said(3, 900*mbit, 0, 0))
+	patience("300 Mb/s, of which gifts are little", hungryAfter)
 }
 
 // TestHeadBytes: however many nodes there are, what they leave in the queue fits it.

@@ -28,19 +28,21 @@ type linkDemand struct {
 // over before it has an effect, and who lends has no head. What a node that wakes may
 // send at once (headBytes), and what others that rest give it of theirs (gifts.go), is for
 // those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
-// weight. (Backlogs of all-to-alls of 16 KiB last for up to 25 ms at a share of 25 Mb/s.)
+// weight. (A node of an all-to-all of 16 KiB among eight has 70 kB waiting at a time.)
 // And who has borrowed for next to nothing waits longer the next time.
 const (
 	backlog     = shaper.Backlog
-	hungryAfter = 10 * time.Millisecond // with a backlog,
-	hungryLast  = 60 * time.Millisecond // the same, where gifts can make up for it until then
-	hungryBusy  = 4                     // times as long, after nobody had anything to lend
-	hungryLate  = 8                     // the same, after what was lent was not worth while again and again
-	worthWhile  = 16 << 10              // bytes beyond the share: notices about them are several packets
-	borrowFor   = 50 * time.Millisecond // without a backlog that lasts
-	sentFor     = 5 * time.Millisecond  // over which what was sent is averaged
-	idleAfter   = 10 * time.Millisecond // without a packet
-	unbounded   = 1 << 50               // bits per second: as much as there is
+	hungryAfter = 10 * time.Millisecond  // with a backlog; or the time
+	hungryBytes = 180_000                // for so many bytes of its share where gifts make up for it until then,
+	hungryCrowd = 30_000                 // and so many where others borrow besides,
+	hungryLast  = 400 * time.Millisecond // but no longer
+	hungryBusy  = 4                      // times as long, after nobody had anything to lend
+	hungryLate  = 8                      // the same, after what was lent was not worth while again and again
+	worthWhile  = 16 << 10               // bytes beyond the share: notices about them are several packets
+	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
+	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
+	idleAfter   = 10 * time.Millisecond  // without a packet
+	unbounded   = 1 << 50                // bits per second: as much as there is
 )
 
 // sender works out what a link wants from what the pacer says.
@@ -185,15 +187,21 @@ func (s *sender) returned(now time.Time) {
 	}
 }
 
-// patience is for how long a backlog has to last before it is worth to borrow for. What all
-// may send ahead, each within the time that a gift lasts, is at least half of their shares
-// where gifts are what there is until then; and where others borrow, who lends to them gives
-// nothing.
+// patience is for how long a backlog has to last before it is worth to borrow for. Where
+// what all may send ahead, each within the time that a gift lasts, is at least half of
+// their shares, gifts are what there is until then: it is a time in which the share carries
+// so many bytes, since what programs exchange at a time is bytes. Where others borrow it is
+// shorter, since who lends gives nothing.
 func (d linkDemand) patience() time.Duration {
-	if d.ahead > 0 && !d.contended && float64(d.share)/8*share.GiftLife.Seconds() <= float64(2*d.ahead) {
-		return hungryLast
+	carries := func(bytes int) time.Duration { return time.Duration(float64(bytes) * 8e9 / float64(d.share)) }
+	bytes := hungryBytes
+	switch {
+	case d.ahead == 0 || d.share == 0 || carries(2*d.ahead) < share.GiftLife:
+		return hungryAfter
+	case d.contended:
+		bytes = hungryCrowd
 	}
-	return hungryAfter
+	return min(max(hungryAfter, carries(bytes)), hungryLast)
 }
 
 // glance looks at the links for who sends over them, which costs no wake; it does not

@@ -332,8 +332,8 @@ func TestSenderSees(t *testing.T) {
 		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
 		{120, linkDemand{last: at(100)}, 0},
 		{130, linkDemand{waiting: 9000, last: at(130), full: at(130), share: 25e6, ahead: 15_000}, 1},
-		{189, linkDemand{waiting: 9000, last: at(189), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
-		{190, linkDemand{waiting: 9000, last: at(190), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
+		{187, linkDemand{waiting: 9000, last: at(187), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
+		{188, linkDemand{waiting: 9000, last: at(188), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
 		{380, linkDemand{last: at(340)}, 0},
 		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 1},
 		{400, linkDemand{waiting: 9000, last: at(400), full: at(390), share: 100e6, ahead: 15_000}, unbounded}, // but not where that is little
