@@ -99,9 +99,9 @@ func matters(was, is, share int64) bool {
 }
 
 // wants is see for a link for which nothing has been set. With a backlog that lasts,
-// until that has gone and a whole sample has shown so, it is all there is; without
-// one, what it has sent lately and a quarter more, but no more than its share unless it
-// has had such a backlog before.
+// until that has gone and a whole sample has shown so, it is all there is; with another,
+// its share; without one, what it has sent lately and a quarter more, but no more than its
+// share unless it has had such a backlog before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent, s.patience = now, d.sent, 1
@@ -137,6 +137,9 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 		return unbounded
 	}
 	want := max(s.rate*5/4, 1)
+	if d.waiting >= backlog {
+		want = max(want, d.share) // what it sends from now on: who uses it has to hear before it is measured
+	}
 	if !s.began.IsZero() && (s.poor || want <= d.share && now.Sub(s.last) > borrowFor) {
 		s.enough(d)
 	}

@@ -323,22 +323,22 @@ func TestSenderSees(t *testing.T) {
 		{32, linkDemand{sent: 45_000, last: at(32)}, 30_000_000},                // until it counts
 		{41, linkDemand{sent: 45_000, last: at(32)}, 1},                         // nothing in a sample, but no silence yet
 		{43, linkDemand{sent: 45_000, last: at(32)}, 0},                         // silence
-		{44, linkDemand{waiting: 9000, last: at(44), share: 10e6}, 1},           // its share takes 7 ms
-		{46, linkDemand{waiting: 60_000, last: at(46), share: 10e6}, 1},         // more of it is what gifts are for
+		{44, linkDemand{waiting: 9000, last: at(44), share: 10e6}, 10e6},        // its share takes 7 ms
+		{46, linkDemand{waiting: 60_000, last: at(46), share: 10e6}, 10e6},      // more of it is what gifts are for
 		{50, linkDemand{last: at(47)}, 1},
 		{80, linkDemand{last: at(60)}, 0},
 		{86, linkDemand{waiting: 9000, last: at(86), full: at(82)}, 1},              // a look that comes late
 		{92, linkDemand{waiting: 9000, last: at(92), full: at(82)}, unbounded},      // and knows since when
 		{93, linkDemand{waiting: 9000, last: at(93), full: at(82), most: 4e6}, 4e6}, // no more than is set
 		{120, linkDemand{last: at(100)}, 0},
-		{130, linkDemand{waiting: 9000, last: at(130), full: at(130), share: 25e6, ahead: 15_000}, 1},
-		{187, linkDemand{waiting: 9000, last: at(187), full: at(130), share: 25e6, ahead: 15_000}, 1},         // where others can give something
+		{130, linkDemand{waiting: 9000, last: at(130), full: at(130), share: 25e6, ahead: 15_000}, 25e6},
+		{187, linkDemand{waiting: 9000, last: at(187), full: at(130), share: 25e6, ahead: 15_000}, 25e6},      // where others can give something
 		{188, linkDemand{waiting: 9000, last: at(188), full: at(130), share: 25e6, ahead: 15_000}, unbounded}, // a backlog has to last
 		{380, linkDemand{last: at(340)}, 0},
-		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 1},
+		{390, linkDemand{waiting: 9000, last: at(390), full: at(390), share: 100e6, ahead: 15_000}, 100e6},
 		{400, linkDemand{waiting: 9000, last: at(400), full: at(390), share: 100e6, ahead: 15_000}, unbounded}, // but not where that is little
 		{620, linkDemand{last: at(570)}, 0},
-		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, contended: true}, 1},
+		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, contended: true}, 25e6},
 		{640, linkDemand{waiting: 9000, last: at(640), full: at(630), share: 25e6, ahead: 15_000, contended: true}, unbounded}, // nor where others borrow
 	} {
 		if s.see(at(step.ms), step.d); s.want != step.want {

@@ -56,8 +56,10 @@
 //
 // There is one exception, on purpose: a lender that wakes uses S at once, while
 // its borrowers have still to hear. Until they have, the sum exceeds B by what
-// was lent and is taken back. With d the time a notice takes within the site,
-// processing at both ends included, and lent(i) ≤ B/N, the bytes beyond B are
+// was lent and is taken back. So it is to say at once that it wants S when it has more
+// than it can send, and not when it has sent so much. With d the time until it says so, and
+// that a notice takes within the site, processing at both ends included, and lent(i) ≤ B/N,
+// the bytes beyond B are
 //
 //	Σ lent(i) · d  ≤  (N−1)/N · B · d
 //
