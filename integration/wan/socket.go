@@ -154,12 +154,15 @@ func (s *socket) send(frames [][]byte) int {
 	return int(n)
 }
 
+// Priority is that of the emulators' threads among real-time ones (SCHED_FIFO).
+const Priority = 10
+
 // sharpen makes the calling thread wake as precisely as it may: one nanosecond
 // of timer slack, and real-time priority where the system allows it.
 func sharpen() error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 10}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: Priority}
 	return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, &attr, 0))
 }
