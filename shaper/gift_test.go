@@ -222,16 +222,16 @@ func TestGiveOfOwn(t *testing.T) {
 	g.run(g.now+100*ms, nil)
 	g.m.setMost(g.now, g.l, 0, 0)
 	if got := give(); got != 0 {
-		t.Errorf("a node that lends its share gives %d bytes besides", got)
+		t.Errorf("a node that may send nothing ahead gives %d bytes", got)
 	}
 	if g.fill(20_000); g.m.accept(g.now, g.l, 10_000, g.now+giftLife) {
 		t.Error("it takes what nothing would space")
 	}
 }
 
-// TestGiverWhoLends: a node that has given all it had and then lends its share too, so that
-// it has no extra bytes, still sends at its share as soon as it has something to send.
-func TestGiverWhoLends(t *testing.T) {
+// TestGiverWithoutHead: a node that has given all it had and then loses its extra bytes
+// still sends at its share as soon as it has something to send.
+func TestGiverWithoutHead(t *testing.T) {
 	g := newGiver(t)
 	g.run(g.now+20*ms, nil)
 	if got := g.m.give(g.now, g.l, 1<<20, g.now+giftLife); got < giftExtra {

@@ -247,16 +247,16 @@ func (p *pacing) changed() {
 	var set int64 // by an administrator, of all links
 	for site, l := range p.links {
 		l.whole, l.nodes, l.asked = d.limits.between(own, site), p.nodes, asked
-		l.live = p.live[site].bits
+		l.live, l.lent = p.live[site].bits, p.live[site].lent
 		set += l.set
 		r, why := l.stake.rate()
 		head := l.whole
-		if l.set > 0 || asked.MATB > 0 || r >= l.whole || r < l.fair() {
+		if l.set > 0 || asked.MATB > 0 || r >= l.whole || l.lowered() {
 			head = 0 // to be kept to the byte, all there is, or too much for who receives it
 		}
 		l.why = why
 		p.relimit(&l.now, r, l.SetRate, func() {
-			p.deepen(&l.head, head, p.live[site].lends || p.live[""].lends, l.SetMost)
+			p.deepen(&l.head, head, l.SetMost)
 		})
 	}
 	up, _ := d.limits.of(own)
@@ -268,7 +268,7 @@ func (p *pacing) changed() {
 		up = 0
 	}
 	p.relimit(&p.uplink, r, p.shaper.SetUplink, func() {
-		p.deepen(&p.head, up, p.live[""].lends, p.shaper.SetUplinkMost)
+		p.deepen(&p.head, up, p.shaper.SetUplinkMost)
 	})
 }
 
@@ -307,13 +307,9 @@ type headroom struct {
 	extra int
 }
 
-// deepen gives a link its head, under live shares, and none while others use some of
-// what is this node's.
-func (p *pacing) deepen(was *headroom, whole int64, lends bool, set func(shaper.Rate, int)) {
+// deepen gives a link its head, under live shares.
+func (p *pacing) deepen(was *headroom, whole int64, set func(shaper.Rate, int)) {
 	now := headroom{whole, headBytes(p.nodes)}
-	if lends {
-		now.extra = 0
-	}
 	if p.mode != PaceLive || whole == 0 {
 		now = headroom{}
 	}
@@ -340,6 +336,7 @@ type stake struct {
 	nodes int   // of the site that are up
 	set   int64 // by an administrator, over everything; 0: nothing
 	live  int64 // what the live shares give this node; 0: they have not said
+	lent  int64 // what of its share others may be using
 	asked hint.Request
 }
 
@@ -350,6 +347,10 @@ func (s stake) fair() int64 {
 	}
 	return max(s.whole/int64(max(s.nodes, 1)), 1)
 }
+
+// lowered reports whether live shares give the node less than its share and what it lends
+// of that: the receiving site says so, or a node of this one counts more.
+func (s stake) lowered() bool { return s.live > 0 && s.live+s.lent < s.fair() }
 
 // rate returns what the node may send, 0 for as much as it can, and why. What a
 // program has set counts before what is shared. An all-to-all and a pattern say how
@@ -371,8 +372,10 @@ func (s stake) rate() (bits int64, why string) {
 		return asked, "pattern"
 	case s.live > s.fair():
 		return s.live, "lent by others"
-	case s.live > 0 && s.live < s.fair(): // a site that is sent too much says so, or a node counts more
+	case s.lowered():
 		return s.live, "lowered by others"
+	case s.live > 0 && s.live < s.fair():
+		return s.live, "lent to others"
 	}
 	return s.fair(), "equal share"
 }

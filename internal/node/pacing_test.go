@@ -169,7 +169,7 @@ func TestPacing(t *testing.T) {
 }
 
 // TestHeadroom: what may leave at once is a part of what fits the queue, under live
-// shares, and nothing while others use some of this node's share.
+// shares, and nothing where the receiving site is sent too much.
 func TestHeadroom(t *testing.T) {
 	b1 := other("b1", "beta", 6)
 	d := pacer(t, PaceStatic, other("a2", "alpha", 2), other("a3", "alpha", 3), b1)
@@ -185,8 +185,15 @@ func TestHeadroom(t *testing.T) {
 		}
 	}
 	want("three nodes", headBytes(3))
-	p.lent("", lentRate{bits: 30 * mbit, lends: true})
-	want("while it lends", 0)
+	p.lent("beta", lentRate{bits: 1 * mbit, lent: 29 * mbit})
+	want("while it lends", headBytes(3))
+	wantRate(t, d, "while it lends", "beta", 1*mbit, "lent to others")
+	p.lent("beta", lentRate{bits: 20 * mbit})
+	wantRate(t, d, "while the receiver says so", "beta", 20*mbit, "lowered by others")
+	if h := p.links["beta"].head; h != (headroom{}) {
+		t.Errorf("while the receiver says so: %+v", h)
+	}
+	p.lent("beta", lentRate{})
 	p.lent("", lentRate{bits: 30 * mbit})
 	want("afterwards", headBytes(3))
 	patience := func(what string, want time.Duration) {

@@ -186,10 +186,9 @@ func (x *exchange) play(i, loops int, size float64) {
 // pace is a pacer's part.
 func (x *exchange) pace(i int) {
 	n := x.nodes[i]
-	head := x.head(n)
 	tick := x.rate * exchangeTick.Seconds()
-	n.credit = min(n.credit+float64(n.m.Rate("")/8)*exchangeTick.Seconds(), head+shaper.Pair-n.away(x.now))
-	if x.now >= n.ends || len(n.waits) == 0 || head == 0 {
+	n.credit = min(n.credit+float64(n.m.Rate("")/8)*exchangeTick.Seconds(), float64(headBytes(4)+shaper.Pair)-n.away(x.now))
+	if x.now >= n.ends || len(n.waits) == 0 {
 		n.taken = 0
 	}
 	room := min(n.credit+n.taken, tick)
@@ -234,7 +233,7 @@ func (x *exchange) look(i int) {
 		x.work(i)
 	}
 	short := float64(n.waiting) - n.credit - n.taken
-	if x.free || short < shaper.Backlog || x.head(n) == 0 {
+	if x.free || short < shaper.Backlog {
 		return
 	}
 	for to := i / 4 * 4; to < i/4*4+4; to++ {
@@ -265,14 +264,6 @@ func (x *exchange) post(from, to int, data []byte) {
 	x.mail = append(x.mail, exchangeNotice{x.now + d, from, to, data})
 }
 
-// head is what a node may send ahead.
-func (x *exchange) head(n *exchanger) float64 {
-	if n.m.Lends("") {
-		return 0
-	}
-	return float64(headBytes(4))
-}
-
 // away is what a node has given that may still be used.
 func (n *exchanger) away(now time.Duration) (bytes float64) {
 	for _, g := range n.given {
@@ -291,7 +282,7 @@ func (x *exchange) gift(l exchangeNotice) {
 	case g.Gives && x.now < g.Asked+share.GiftLife:
 		n.taken, n.ends = n.taken+float64(g.Bytes), g.Asked+share.GiftLife
 		n.askings[l.from].every = share.AskEvery
-	case !g.Gives && len(n.waits) == 0 && x.head(n) > 0:
+	case !g.Gives && len(n.waits) == 0:
 		if g.Bytes = int(min(float64(g.Bytes), n.credit)); g.Bytes >= shaper.Pair/2 {
 			n.credit -= float64(g.Bytes)
 			n.given = append(slices.DeleteFunc(n.given, func(g exchangeGift) bool { return x.now >= g.until }), exchangeGift{float64(g.Bytes), x.now + share.GiftLife})

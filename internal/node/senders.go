@@ -25,7 +25,7 @@ type linkDemand struct {
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
 // traffic consists, are no reason to borrow, nor gaps as short to lend: it would be
-// over before it has an effect, and who lends has no head. What a node that wakes may
+// over before it has an effect. What a node that wakes may
 // send at once (headBytes), and what others that rest give it of theirs (gifts.go), is for
 // those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
 // weight. (A node of an all-to-all of 16 KiB among eight has 70 kB waiting at a time.)
@@ -138,7 +138,7 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	}
 	want := max(s.rate*5/4, 1)
 	if d.waiting >= backlog {
-		want = max(want, d.share) // what it sends from now on: who uses it has to hear before it is measured
+		want = max(want, d.share) // not when so much has been measured: what is lent of it has to come back first
 	}
 	if !s.began.IsZero() && (s.poor || want <= d.share && now.Sub(s.last) > borrowFor) {
 		s.enough(d)
@@ -194,7 +194,7 @@ func (s *sender) returned(now time.Time) {
 // what all may send ahead, each within the time that a gift lasts, is at least half of
 // their shares, gifts are what there is until then: it is a time in which the share carries
 // so many bytes, since what programs exchange at a time is bytes. Where others borrow it is
-// shorter, since who lends gives nothing.
+// shorter, since who lends has little to give.
 func (d linkDemand) patience() time.Duration {
 	carries := func(bytes int) time.Duration { return time.Duration(float64(bytes) * 8e9 / float64(d.share)) }
 	bytes := hungryBytes

@@ -62,7 +62,7 @@ type shareConfig struct {
 // lentRate is what the live shares say of a link.
 type lentRate struct {
 	bits      int64 // per second, that this node may send; 0 without limit
-	lends     bool  // others may be using some of its share
+	lent      int64 // that others may be using of its share
 	contended bool  // others want more than theirs
 }
 
@@ -295,7 +295,7 @@ func earliest(a, b time.Time) time.Time {
 // tellRates tells what has changed, and lets gifts know.
 func (s *liveShares) tellRates() {
 	tell := func(site string) {
-		rate := lentRate{s.m.Rate(site), s.m.Lends(site), s.m.Contended(site)}
+		rate := lentRate{s.m.Rate(site), s.m.Lent(site), s.m.Contended(site)}
 		if was, known := s.rates[site]; known && was == rate {
 			return
 		}

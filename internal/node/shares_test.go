@@ -472,9 +472,9 @@ func TestGlance(t *testing.T) {
 			waiting int64
 			told    bool
 		}{
-			{2 * time.Millisecond, 0, true},    // it sends
-			{time.Millisecond, 1 << 20, false}, // too soon
-			{2 * time.Millisecond, 1 << 20, false},
+			{2 * time.Millisecond, 0, true},        // it sends
+			{time.Millisecond, 1 << 20, false},     // too soon
+			{2 * time.Millisecond, 1 << 20, true},  // its share from now on
 			{10 * time.Millisecond, 1 << 20, true}, // it could send more than its share
 			{2 * time.Millisecond, 1 << 20, false},
 			{20 * time.Millisecond, 1 << 20, false},

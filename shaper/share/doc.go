@@ -1,7 +1,7 @@
 // Package share divides what a site may send to other sites among its nodes,
 // live: a node that sends alone gets everything, a node that begins to send has
-// its safe share at once, and what is taken is never more than there is, but for
-// an excess that this comment bounds.
+// its safe share back a round trip within the site later, and what is taken is never more
+// than there is.
 //
 // It exists because a fixed share of B/N wastes what idle nodes leave (GridMPI
 // paces that way). It is a passive state machine: time, events and notices go
@@ -13,7 +13,7 @@
 //
 // A pool is what the site may send to one other site, B bits per second, or its
 // uplink to all of them. Each of the N nodes that are up owns the safe share
-// S = B/N of each pool and may use it at any time without asking. Whatever a
+// S = B/N of each pool: it has it when it wants it, whatever others would like. Whatever a
 // node sends above S it has borrowed from others that do not use theirs:
 //
 //	hungry node            idle node
@@ -54,35 +54,24 @@
 // sim_test.go checks that for each pair and for the sum, after every event at
 // sites of up to eight nodes and after some at larger ones.)
 //
-// There is one exception, on purpose: a lender that wakes uses S at once, while
-// its borrowers have still to hear. Until they have, the sum exceeds B by what
-// was lent and is taken back. So it is to say at once that it wants S when it has more
-// than it can send, and not when it has sent so much. With d the time until it says so, and
-// that a notice takes within the site, processing at both ends included, and lent(i) ≤ B/N,
-// the bytes beyond B are
+// A lender that wakes says that it wants its share, and uses what is not lent of it until
+// each borrower has acknowledged, so that nothing is in use twice, however late notices
+// are, and nobody need know how late that is. A notice that is lost is repeated after 1, 2,
+// 4 … ms. Who has not acknowledged after 16 ms is dead or cut off and sends nothing there:
+// the lender goes on as if it had. Only if its daemon has stood still, and goes on before
+// the lease ends, does the sum exceed B, by what it was lent.
 //
-//	Σ lent(i) · d  ≤  (N−1)/N · B · d
-//
-// even if all wake in one instant, since a share can be taken back only once
-// before it is lent anew. A notice that is lost is repeated after 1, 2, 4 … ms
-// until it is acknowledged, so k losses in a row cost (2^k−1) ms more, and never
-// more than a Lease in all: the bound of a partition is (N−1)/N · B · Lease.
-// As bytes at a bottleneck with a queue of 64 kB, N = 4:
-//
-//	B           d = 0.3 ms    d = 1 ms    and one notice lost
-//	100 Mb/s        2.8 kB      9.4 kB      18.8 kB
-//	400 Mb/s       11.3 kB     37.5 kB      75.0 kB (d = 0.3 ms: 48.8 kB)
-//
-// Besides, who paces may let a node that wakes send some h bytes at the rate of the
-// whole site before its share counts, for messages that are over before anybody can
-// lend: a bucket of h bytes for each, filled at its share, and closed while it lends
-// (Lends), because then what was lent is in use besides. If all wake in one
+// Until then a node that wakes has what is its own whether it lends or not: who paces lets it
+// send some h bytes at the rate of the whole site before its share counts, a bucket of h
+// bytes for each, filled at what it may send. They are for messages that are over before
+// anybody can lend, too. If all wake in one
 // instant, N·h bytes come while the link carries h of them, and then as much comes as
-// leaves; nodes that wake one after another add no more. So with h = H/(N−1) at most H
-// bytes are added to the queue. A node adds its h or what it takes back (above), not
-// both; and since packets leave in pairs, N nodes may be N pairs ahead besides, and by
+// leaves; nodes that wake one after another, or while others use the whole link, add no
+// more. So with h = H/(N−1) at most H bytes are added to the queue. And since packets leave
+// in pairs, N nodes may be N pairs ahead besides, and by
 // what their pacers were late, 150 µs of B in all. With N = 4, B = 100 Mb/s and H = 47 kB
-// that comes to 62 kB; where more pairs have to fit, H is less.
+// that comes to 62 kB; where more pairs have to fit, H is less. (h is then what S carries in
+// 5 ms, at 400 Mb/s in 1.2 ms: so late may an acknowledgement be before a lender notices.)
 // Nobody may keep that up: a node that goes on when its h bytes are gone sends an eighth
 // less than its rate until it has paid them back, and meanwhile the queue drains.
 //
@@ -121,7 +110,7 @@
 // package shaper checks it with pacers.) Whoever takes a gift in sees to it that each node
 // answers a request once; one that hears a request twice gives twice, of its own.
 //
-// While a node lends it gives nothing, since its h bytes are closed.
+// A node that lends gives what it has, too; but that grows back at what it has not lent.
 //
 // # The receiving side
 //

@@ -57,7 +57,7 @@ func (g Gift) Append(b []byte) []byte {
 
 // Barren returns until when a node of this site is known to have little to give in a pool:
 // it is hungry itself, so that it gives only what it has between two messages, or lends to
-// this node, so that its bytes are closed. Zero: it is not known to.
+// this node, so that what it has given grows back slowly. Zero: it is not known to.
 func (m *Machine) Barren(id peer.ID, pool uint32) (until time.Duration) {
 	m.current()
 	p, t := m.byName[pool], m.byID[id]

@@ -27,6 +27,7 @@ const (
 	retryGap  = time.Millisecond      // before a notice that lowers a grant is first repeated; doubles
 	sendGap   = 4 * time.Millisecond  // between notices to one node that can wait
 	quiet     = 2 * time.Millisecond  // without demand before a node counts as idle
+	deaf      = 16 * time.Millisecond // after which what a node does not acknowledge to have given back is used
 	linger    = 50 * time.Millisecond // leases of an idle node are kept so long where nobody else wants them
 )
 
@@ -190,16 +191,18 @@ func (m *Machine) Rate(to Site) int64 {
 	return p.rate
 }
 
-// Lends reports whether others may be using some of this node's share of a pool.
-func (m *Machine) Lends(to Site) bool {
+// Lent returns what of this node's share of a pool others may be using, in bits per second,
+// so that its own rate is less.
+func (m *Machine) Lent(to Site) int64 {
 	m.current()
 	p := m.bySite[to]
-	for _, t := range m.mates {
-		if d := t.sides[p]; p != nil && d != nil && d.hold > 0 {
-			return true
-		}
+	switch {
+	case p == nil:
+		return 0
+	case p.implied:
+		return p.lent + m.pools[0].lent
 	}
-	return false
+	return p.lent
 }
 
 // Contended reports whether another node is known to want more than its share of a pool.

@@ -30,7 +30,8 @@ type pool struct {
 	own     int64         // what of that it keeps for itself
 	ownTill time.Duration // it keeps less from then on; 0: it needs all it keeps
 	rate    int64
-	implied bool // the uplink is no wider: it alone counts
+	lent    int64 // what of its share others may be using
+	implied bool  // the uplink is no wider: it alone counts
 }
 
 // side is what this node and one other have to do with each other in a pool.
@@ -55,8 +56,17 @@ type side struct {
 	hold     int64         // the most it may believe it has, ≥ grant
 	holdEnd  time.Duration // when that ends, where hold > grant
 	cut      uint64        // the notice that last lowered the grant
+	cutAt    time.Duration // since when hold > grant
 
 	told entry // what it was told last
+}
+
+// held is what this node leaves to the other of its own share.
+func (d *side) held(now time.Duration) int64 {
+	if d.hold > d.grant && now >= d.cutAt+deaf {
+		return d.grant
+	}
+	return d.hold
 }
 
 // unsent is the number of a notice that has still to be sent.

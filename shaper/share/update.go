@@ -17,7 +17,7 @@ func (m *Machine) update() {
 		p.expireCaps(m.now)
 		var usable int64
 		if up := m.pools[0]; p != up {
-			usable = up.rate
+			usable = max(up.rate, up.safe) // what it lends it takes back for this
 		}
 		p.implied = m.implies(p)
 		p.refresh(m.now, m.members, usable, m.contended(p))
@@ -180,6 +180,9 @@ func (m *Machine) lend(p *pool) {
 	divide(spare, claims)
 	for i, d := range sides { // first what is lowered
 		if got := floor(claims[i].got); got < d.grant {
+			if d.hold == d.grant {
+				d.cutAt = m.now
+			}
 			d.holdEnd = max(d.holdEnd, d.grantEnd)
 			d.grant, d.cut = got, unsent
 		}
@@ -201,18 +204,25 @@ func (m *Machine) lend(p *pool) {
 	}
 }
 
-// settle sets the pool's rate.
+// settle sets the pool's rate: what this node borrows besides its share, and not what it
+// lends of that.
 func (m *Machine) settle(p *pool) {
-	p.rate = p.safe
-	if p.implied {
-		p.rate = m.pools[0].rate
-	} else if p.hungry {
-		for _, t := range m.mates {
-			if d := t.sides[p]; d != nil {
-				p.rate += d.lease
+	p.rate, p.lent = p.safe, 0
+	left := p.lending
+	for _, t := range m.mates {
+		if d := t.sides[p]; d != nil {
+			p.lent += d.held(m.now)
+			if p.hungry {
+				p.rate, left = p.rate+d.lease, left+d.lease
 			}
 		}
-		p.rate = min(p.rate, p.limit())
+	}
+	p.rate = min(p.rate, p.limit())
+	if p.implied {
+		p.rate = m.pools[0].rate
+	}
+	if p.lent > 0 && p.lending > 0 {
+		p.rate = min(p.rate, max(left-p.lent, p.lending/Reserve))
 	}
 	if p.limit() > 0 && p.rate == 0 {
 		p.rate = unit // 0 would say that there is no limit
@@ -238,6 +248,9 @@ func (m *Machine) wakeAt() time.Duration {
 			}
 			if d.hold > d.grant {
 				at = min(at, d.holdEnd)
+				if late := d.cutAt + deaf; late > m.now {
+					at = min(at, late)
+				}
 			}
 			if d.hungry || d.lender {
 				at = min(at, t.fresh)
