@@ -52,6 +52,7 @@ type sender struct {
 	rate int64     // bits per second, of the sample before
 	full time.Time // since when it has a backlog; zero: it has none
 	seen time.Time // when it was looked at last
+	slow bool      // see linkDemand.slow, at that look
 
 	hungry bool      // by that backlog
 	last   time.Time // when it last was
@@ -100,8 +101,8 @@ func matters(was, is, share int64) bool {
 
 // wants is see for a link for which nothing has been set. With a backlog that lasts,
 // until that has gone and a whole sample has shown so, it is all there is; with another,
-// its share; without one, what it has sent lately and a quarter more, but no more than its
-// share unless it has had such a backlog before.
+// or where it has been slow for two looks, its share; without one, what it has sent lately
+// and a quarter more, but no more than its share unless it has had such a backlog before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent, s.patience = now, d.sent, 1
@@ -137,12 +138,14 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 		return unbounded
 	}
 	want := max(s.rate*5/4, 1)
-	if d.waiting >= backlog {
-		want = max(want, d.share) // not when so much has been measured: what is lent of it has to come back first
+	slow := d.slow()
+	if d.waiting >= backlog || slow && s.slow {
+		want = max(want, d.share) // at once, since what is lent of it has to come back first
 	}
 	if !s.began.IsZero() && (s.poor || want <= d.share && now.Sub(s.last) > borrowFor) {
 		s.enough(d)
 	}
+	s.slow = slow
 	if s.began.IsZero() && d.share > 0 {
 		want = min(want, d.share)
 	}
@@ -188,6 +191,12 @@ func (s *sender) returned(now time.Time) {
 	if s.patience = min(2*s.patience, hungryLate); !l.poor {
 		s.patience = 1
 	}
+}
+
+// slow reports whether something waits for what the link lends, with nothing that may leave
+// ahead: what it sends then says little of what it could send.
+func (d linkDemand) slow() bool {
+	return d.waiting > 0 && d.ahead == 0 && d.rate > 0 && d.rate < d.share
 }
 
 // patience is for how long a backlog has to last before it is worth to borrow for. Where

@@ -340,6 +340,12 @@ func TestSenderSees(t *testing.T) {
 		{620, linkDemand{last: at(570)}, 0},
 		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, contended: true}, 25e6},
 		{640, linkDemand{waiting: 9000, last: at(640), full: at(630), share: 25e6, ahead: 15_000, contended: true}, unbounded}, // nor where others borrow
+		{900, linkDemand{last: at(800)}, 0},
+		{910, linkDemand{waiting: 500, last: at(910), share: 25e6, rate: 1e6}, 1},    // what it does not lend may do
+		{912, linkDemand{waiting: 500, last: at(912), share: 25e6, rate: 1e6}, 25e6}, // it does not
+		{914, linkDemand{waiting: 500, last: at(914), share: 25e6, rate: 25e6}, 1},
+		{916, linkDemand{waiting: 500, last: at(916), share: 25e6, rate: 1e6, ahead: 15_000}, 1},
+		{918, linkDemand{waiting: 500, last: at(918), share: 25e6, rate: 1e6, ahead: 15_000}, 1}, // most often it leaves ahead
 	} {
 		if s.see(at(step.ms), step.d); s.want != step.want {
 			t.Errorf("at %d ms it wants %d, want %d", step.ms, s.want, step.want)
