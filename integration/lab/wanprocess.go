@@ -10,12 +10,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/meshmpi/meshmpi/integration/wan"
+	"github.com/meshmpi/meshmpi/internal/threads"
 	"golang.org/x/sys/unix"
 )
 
@@ -150,24 +150,9 @@ func (w *wanProcess) close() error {
 // to 50 ms, and drop as one burst what had come meanwhile.
 func precede() error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: wan.Priority}
-	for again, done := true, map[string]bool{}; again; {
-		again = false
-		threads, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return err
-		}
-		for _, t := range threads {
-			id, err := strconv.Atoi(t.Name())
-			if err != nil || done[t.Name()] {
-				continue
-			}
-			if err := unix.SchedSetAttr(id, &attr, 0); err != nil && err != unix.ESRCH {
-				return os.NewSyscallError("sched_setattr", err)
-			}
-			done[t.Name()], again = true, true
-		}
-	}
-	return nil
+	return threads.Each(func(id int) error {
+		return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(id, &attr, 0))
+	})
 }
 
 // playWAN is the life of the process of emulators.

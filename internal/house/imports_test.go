@@ -17,6 +17,7 @@ var rooms = []struct {
 	{"internal/oneline", nil},
 	{"internal/rate", nil},
 	{"internal/simnet", nil},
+	{"internal/threads", nil},
 	{"mesh/route", []string{"mesh/peer"}},
 	{"mesh/cert", []string{"mesh/peer"}},
 	{"mesh/token", []string{"mesh/peer", "mesh/cert"}},
@@ -47,10 +48,10 @@ var rooms = []struct {
 	{"internal/node/api", []string{"mesh/peer", "mpishim"}},
 	{"internal/node/jobs", nil},
 	{"internal/node/metrics", []string{"mesh/peer", "relay", "shaper/hint", "shaper/share", "internal/node/api"}},
-	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/rate", "internal/node/api", "internal/node/jobs", "internal/node/metrics"}},
+	{"internal/node", []string{"mesh", "ice", "relay", "tun", "dns", "shaper", "mpishim", "internal/wire", "internal/state", "internal/rate", "internal/threads", "internal/node/api", "internal/node/jobs", "internal/node/metrics"}},
 	{"overlay", []string{"internal/node", "mesh/token"}},
 	{"cmd", []string{"internal/node", "internal/node/api", "internal/cli", "internal/rate", "mpi", "mpishim", "mpishim/profile", "mesh/token"}},
-	{"integration", []string{"internal/node", "overlay", "internal/node/api", "internal/cli", "mpi", "mpi/datatype", "mpi/coll", "mpi/pmi", "mpishim", "integration"}},
+	{"integration", []string{"internal/node", "internal/threads", "overlay", "internal/node/api", "internal/cli", "mpi", "mpi/datatype", "mpi/coll", "mpi/pmi", "mpishim", "integration"}},
 	{"integration/programs/go/pace", []string{"mesh/peer", "shaper", "internal/rate"}}, // the pacer by itself
 }
 

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/threads"
 )
 
 // precedence is the nice value of a daemon. Ranks of MPI spin while they wait, and
@@ -34,25 +36,9 @@ func hurry() (before int, err error) {
 	if session, err := unix.Getsid(0); err == nil && session == os.Getpid() { // nobody else's
 		_ = os.WriteFile(autogroup, strconv.AppendInt(nil, precedence, 10), 0) // there is none in some kernels
 	}
-	// A thread that begins meanwhile has the priority of the one that began it.
-	for again, done := true, map[string]bool{}; again; {
-		again = false
-		threads, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return before, err
-		}
-		for _, t := range threads {
-			id, err := strconv.Atoi(t.Name())
-			if err != nil || done[t.Name()] {
-				continue
-			}
-			if err := unix.Setpriority(unix.PRIO_PROCESS, id, min(before, precedence)); err != nil && err != unix.ESRCH {
-				return before, os.NewSyscallError("setpriority", err)
-			}
-			done[t.Name()], again = true, true
-		}
-	}
-	return before, nil
+	return before, threads.Each(func(id int) error {
+		return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, id, min(before, precedence)))
+	})
 }
 
 // niceness returns the calling thread's nice value. The system call has it as 20
