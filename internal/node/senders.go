@@ -25,9 +25,8 @@ type linkDemand struct {
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
 // traffic consists, are no reason to borrow, nor gaps as short to lend: it would be
-// over before it has an effect. What a node that wakes may
-// send at once (headBytes), and what others that rest give it of theirs (gifts.go), is for
-// those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
+// over before it has an effect. What a node that wakes may send at once (headBytes), and what
+// others that rest give it of theirs (gifts.go), is for those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
 // weight. (A node of an all-to-all of 16 KiB among eight has 70 kB waiting at a time.)
 // And who has borrowed for next to nothing waits longer the next time.
 const (

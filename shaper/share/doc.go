@@ -1,7 +1,7 @@
 // Package share divides what a site may send to other sites among its nodes,
 // live: a node that sends alone gets everything, a node that begins to send has
-// its safe share back a round trip within the site later, and what is taken is never more
-// than there is.
+// its safe share, what it lent of it a round trip within the site later, and what is taken
+// is not more than there is, but for an excess that this comment bounds.
 //
 // It exists because a fixed share of B/N wastes what idle nodes leave (GridMPI
 // paces that way). It is a passive state machine: time, events and notices go
@@ -57,9 +57,9 @@
 // A lender that wakes says that it wants its share, and uses what is not lent of it until
 // each borrower has acknowledged, so that nothing is in use twice, however late notices
 // are, and nobody need know how late that is. A notice that is lost is repeated after 1, 2,
-// 4 … ms. Who has not acknowledged after 16 ms is dead or cut off and sends nothing there:
-// the lender goes on as if it had. Only if its daemon has stood still, and goes on before
-// the lease ends, does the sum exceed B, by what it was lent.
+// 4 … ms. Who has not acknowledged after 16 ms is most likely dead, and the lender goes on as
+// if it had. If it is alive, and cut off from the lender or that late, the sum exceeds B
+// from then on by what it was lent, until it hears or its lease ends.
 //
 // Until then a node that wakes has what is its own whether it lends or not: who paces lets it
 // send some h bytes at the rate of the whole site before its share counts, a bucket of h
