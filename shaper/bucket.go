@@ -6,11 +6,16 @@ import "time"
 // rate.
 const Pair = 2 * 1542
 
+// fullSize is from which size on a datagram is taken for one of the largest, bytes on the
+// wire.
+const fullSize = 1200
+
 const (
 	burstTime = int64(100 * time.Microsecond) // what may leave at once, in time at the rate
 	slackTime = int64(50 * time.Microsecond)  // by which what is sent may be late without any loss …
 	slackMore = int64(100 * time.Microsecond) // … and so much more at most while much has been lost already:
-	slackPart = 50                            // one part in so many of that
+	slackFrom = int64(2 * time.Millisecond)   // of what is more than this
+	slackPart = 30                            // one part in so many
 	maxLate   = int64(5 * time.Millisecond)   // the most lateness beyond that which is caught up; see below
 	catchUp   = 41                            // one part in so many is waived while late: 2.5 % above the rate
 
@@ -66,16 +71,19 @@ func (b *bucket) set(now int64, r Rate, two int) {
 	}
 	ahead := float64(max(b.tat-now, 0))
 	was := b.rate
-	b.rate, b.two, b.rem = r, two, 0
+	b.rate, b.two = r, two
+	if r != was {
+		b.rem = 0
+	}
 	if r == 0 {
 		b.late, b.owed = 0, 0
 		return
 	}
 	b.burst = max(two, int(int64(r)/8*burstTime/1e9))
-	b.spare = int64(b.burst-b.worth()) * 8e9 / int64(r)
+	b.spare = b.time(b.burst - b.worth())
 	bytes := max(b.burst, b.extra)
 	grown := bytes - b.bytes
-	b.bytes, b.depth = bytes, int64(bytes)*8e9/int64(r)
+	b.bytes, b.depth = bytes, b.time(bytes)
 	switch {
 	case was == 0:
 		b.tat, b.late = now, 0
@@ -90,24 +98,37 @@ func (b *bucket) set(now int64, r Rate, two int) {
 
 // worth is for how much of a burst the pacing thread comes, bytes: a quarter, but two
 // datagrams, since each time that it wakes costs as much as sending them, unless the first
-// would wait for long. By the rest it may be late; where that is less than the slack, its
-// lateness is kept, see fill.
+// would wait for long or there is no time for a pair that is late. By the rest it may be
+// late; where that is less than the slack, its lateness is kept, see fill.
 func (b *bucket) worth() int {
-	if int64(b.two)*8e9/int64(b.rate) > pairTime {
+	if b.time(b.two) > pairTime || b.tight() {
 		return b.two / 2
 	}
 	return max(b.burst/4, b.two)
 }
 
+// tight reports whether a pair that is late, by no more than the slack, or what is caught
+// up would have a window of a millisecond hold a pair more than it may: more than the rate
+// and a burst. Single datagrams leave half a burst for that.
+func (b *bucket) tight() bool {
+	slack := slackTime - b.time(b.burst-b.two)
+	pair := b.time(b.two)
+	most := int64(time.Millisecond) + b.time(b.burst)
+	return slack > 0 && most/pair*pair < int64(time.Millisecond)+slack+catchUpLess
+}
+
+// time is the time that bytes take at the rate, ns.
+func (b *bucket) time(bytes int) int64 { return int64(bytes) * 8e9 / int64(b.rate) }
+
 // slack is by how much what is sent may be late beyond that and what follows keep to the
 // times it had, ns. The less there is of it the evener is what leaves; but what is lost by
 // lateness that goes on is more than can be caught up, and so there is more of it then.
 func (b *bucket) slack() int64 {
-	return max(slackTime+min(b.late/slackPart, slackMore)-b.spare, 0)
+	return max(slackTime+min(max(b.late-slackFrom, 0)/slackPart, slackMore)-b.spare, 0)
 }
 
 // beyond is what extra bytes add to a burst, ns at the rate.
-func (b *bucket) beyond() int64 { return int64(b.bytes-b.burst) * 8e9 / int64(b.rate) }
+func (b *bucket) beyond() int64 { return b.time(b.bytes - b.burst) }
 
 // cost is the time that bytes take at the rate.
 func (b *bucket) cost(bytes int) int64 {
@@ -123,9 +144,21 @@ func (b *bucket) at(bytes int) int64 {
 	}
 	depth := b.depth
 	if b.late > 0 {
-		depth = max(depth-catchUpLess, depth/2)
+		depth -= b.less()
 	}
 	return b.tat + b.cost(max(bytes-b.gifts.taken, 0)) - depth
+}
+
+// less is by how much smaller a burst is while it catches up, ns.
+func (b *bucket) less() int64 { return min(catchUpLess, b.depth/2) }
+
+// lose notes lateness that is to be caught up. What a burst is smaller by then is lost as
+// well, and is not there at once when that ends: see spend.
+func (b *bucket) lose(ns int64) {
+	if ns > 0 && b.late == 0 {
+		ns += b.less()
+	}
+	b.late = min(b.late+ns, maxLate)
 }
 
 // unused is how long nothing has been owed, ns.
@@ -148,7 +181,7 @@ func (b *bucket) fill(now, credit int64) {
 	}
 	kept := min(credit, now-b.tat, b.slack())
 	b.tat = now - kept
-	b.late = min(b.late+credit-kept, maxLate)
+	b.lose(credit - kept)
 }
 
 // rested forgets lateness: there was nothing to send, so nothing was lost.
@@ -182,6 +215,9 @@ func (b *bucket) spend(now int64, bytes int) (cost int64) {
 	waived := min(b.late, cost/catchUp)
 	b.late -= waived
 	b.tat += cost - waived
+	if waived > 0 && b.late == 0 {
+		b.tat += b.less()
+	}
 	return cost
 }
 
@@ -191,6 +227,6 @@ func (b *bucket) spend(now int64, bytes int) (cost int64) {
 func (b *bucket) delayed(now, cost int64) {
 	if shift := now - b.slack() + cost - b.tat; b.rate != 0 && shift > 0 {
 		b.tat += shift
-		b.late = min(b.late+shift, maxLate)
+		b.lose(shift)
 	}
 }

@@ -18,18 +18,19 @@ const (
 // time, ns on any clock that does not go back. stage1.go and stage2.go hold the
 // two stages.
 type model struct {
-	uplink bucket
-	crest  bucket // how fast the uplink's extra bytes leave
-	links  []*Link
-	busy   []*Link // those with a limit, or with something waiting
-	pool   pool
-	two    int    // bytes on the wire of two of the largest datagrams seen
-	served uint64 // virtual time of the uplink: of the link served last
-	sends  octile // how long sends take
-	turn   int    // the link that take begins with
-	kicked bool   // the reader has been told and has not come yet
-	woken  []*Link
-	closed bool
+	uplink  bucket
+	crest   bucket // how fast the uplink's extra bytes leave
+	links   []*Link
+	busy    []*Link // those with a limit, or with something waiting
+	pool    pool
+	two     int    // bytes on the wire of two of the largest datagrams seen; until a full one is, Pair
+	largest int    // bytes of the largest
+	served  uint64 // virtual time of the uplink: of the link served last
+	sends   octile // how long sends take
+	turn    int    // the link that take begins with
+	kicked  bool   // the reader has been told and has not come yet
+	woken   []*Link
+	closed  bool
 }
 
 // linkState is the model's part of a link.
@@ -155,7 +156,11 @@ func (m *model) deepen(now int64, b, crest *bucket, most Rate, extra int) {
 // grow notes the size of a datagram on the wire: two of the largest may leave
 // together.
 func (m *model) grow(now int64, wire int) {
-	if 2*wire <= m.two {
+	if wire <= m.largest {
+		return
+	}
+	m.largest = wire
+	if wire < fullSize || 2*wire == m.two {
 		return
 	}
 	m.two = 2 * wire

@@ -74,6 +74,40 @@ func TestLateThread(t *testing.T) {
 	}
 }
 
+// TestMilliseconds: whatever the rate and the size of datagrams, a thread that is late as
+// threads are, and once in a while by much, has no millisecond hold more than the rate and
+// a burst of what is sent, and loses nothing. (At 94, 141 and 300 Mb/s a pair of 1474 bytes
+// more fits one if it is by some microseconds too early.)
+func TestMilliseconds(t *testing.T) {
+	for _, wire := range []int{1274, 1474, 1514} {
+		for _, r := range []Rate{10e6, 30e6, 94e6, 100e6, 141e6, 200e6, 230e6, 250e6, 300e6, 350e6, 400e6, 450e6, 490e6, 1e9} {
+			w := newWorld(t)
+			f := w.flow(w.link(r))
+			rnd := rand.New(rand.NewPCG(3, 4))
+			w.late = func() int64 {
+				switch n := rnd.IntN(4000); {
+				case n == 0:
+					return rnd.Int64N(3 * ms)
+				case n <= 80:
+					return rnd.Int64N(40 * us)
+				}
+				return rnd.Int64N(10 * us)
+			}
+			saturate(w, f, fixed(wire-OverheadIPv4), 20*ms) // until it knows the size
+			from, begin, d := len(w.log), w.now, 2*int64(1e9)
+			saturate(w, f, fixed(wire-OverheadIPv4), d)
+			log := w.log[from:]
+			if log[0].wire != wire {
+				t.Fatalf("%d bytes on the wire, want %d", log[0].wire, wire)
+			}
+			if got, want := float64(w.bytes(begin, w.now+1, nil)), float64(r)/8e9*float64(d); math.Abs(got-want) > want*0.002 {
+				t.Errorf("%d bit/s, %d bytes: sent %.2f %%", r, wire, 100*got/want)
+			}
+			checkMilliseconds(t, log, r, max(2*wire, int(r)/80_000))
+		}
+	}
+}
+
 // TestSlowSends: a send that takes longer than most do makes what follows no bunch, nor
 // is its time lost.
 func TestSlowSends(t *testing.T) {
@@ -145,11 +179,11 @@ func TestLongLateness(t *testing.T) {
 }
 
 // checkMilliseconds verifies that of 1000 windows of 1 ms 999 do not exceed the rate by
-// more than a burst, of which 1 % is left to rounding.
+// more than a burst.
 func checkMilliseconds(t *testing.T, log []departure, r Rate, burst int) {
 	t.Helper()
 	first, sum, worst, many := 0, 0, 0, 0
-	most := int(r)/8000 + burst + burst/100
+	most := int(r)/8000 + burst
 	for _, d := range log {
 		for sum += d.wire; d.at-log[first].at >= ms; first++ {
 			sum -= log[first].wire
