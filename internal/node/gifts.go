@@ -95,11 +95,17 @@ func (p *pacing) given(site string, bytes int, until time.Time) bool {
 	return l.Accept(bytes, until)
 }
 
-// give spends what this node has for another, and returns how many bytes.
+// give spends what this node has for another, and returns how many bytes. While it lends it
+// gives nothing: what it may send ahead is all that it has until the loan comes back, and
+// grows by what is not lent, that is slowly.
 func (p *pacing) give(site string, bytes int, life time.Duration) int {
 	p.mu.Lock()
 	l := p.links[site]
+	lends := p.live[site].lent > 0 || p.live[""].lent > 0
 	p.mu.Unlock()
+	if lends {
+		return 0
+	}
 	if l == nil { // this node has never sent there, and its share is the others' all the more
 		_ = p.link(site, func(*pacedLink) {})
 		p.changed()

@@ -192,11 +192,9 @@ func (s *sender) returned(now time.Time) {
 	}
 }
 
-// slow reports whether something waits for what the link lends, with nothing that may leave
-// ahead: what it sends then says little of what it could send.
-func (d linkDemand) slow() bool {
-	return d.waiting > 0 && d.ahead == 0 && d.rate > 0 && d.rate < d.share
-}
+// slow reports whether something waits for what the link lends, all that may leave ahead
+// having left or been given: what it sends then says little of what it could send.
+func (d linkDemand) slow() bool { return d.waiting > 0 && d.rate > 0 && d.rate < d.share }
 
 // patience is for how long a backlog has to last before it is worth to borrow for. Where
 // what all may send ahead, each within the time that a gift lasts, is at least half of

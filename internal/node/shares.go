@@ -269,10 +269,10 @@ func (s *liveShares) turn() time.Time {
 		until = earliest(until, s.lookAtInflow(now))
 	}
 	out, wake := s.m.Step(s.now())
+	s.tellRates() // before others hear that it is given up
 	for _, msg := range out {
 		s.send(msg.To, msg.Data)
 	}
-	s.tellRates()
 	return earliest(until, s.at(wake))
 }
 

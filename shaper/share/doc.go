@@ -47,7 +47,7 @@
 // borrower j may believe it was lent: the last grant sent, or a higher one sent
 // before until j has acknowledged the lower one, has itself asked for less, or
 // the lease has ended. A grant is raised only while own + Σ hold(j) ≤ S. A
-// borrower that asks for less uses less from that moment, and takes no raise
+// borrower that asks for less uses less from that moment, and no raise beyond that counts
 // until the lender has heard so. Hence what is used of i's share, by i and by
 // all borrowers, is at most S whatever notices are lost, late, doubled or out of
 // order, and the sum over all lenders at most N·S = B. (The simulation in
@@ -80,7 +80,8 @@
 // other way without a single notice.
 //
 // Changes of membership and capacity reach the nodes at different times; while
-// views differ the sum may exceed B by the difference of the shares. A notice
+// views differ the sum may exceed B by the difference of the shares, and where a node that
+// goes on is taken for gone, by what it has and has borrowed, until its leases end. A notice
 // says how many nodes its sender counts and the highest count heard is used, so
 // a node that has just come lowers the others with its first notice.
 //
@@ -110,7 +111,9 @@
 // package shaper checks it with pacers.) Whoever takes a gift in sees to it that each node
 // answers a request once; one that hears a request twice gives twice, of its own.
 //
-// A node that lends gives what it has, too; but that grows back at what it has not lent.
+// A node that lends gives nothing: what it may send ahead is all that it has until the loan
+// comes back, and grows at what it has not lent. (When every one of them gave what it had, a
+// packet at a site of 20 Mb/s and four nodes waited for up to 75 ms.)
 //
 // # The receiving side
 //

@@ -458,6 +458,51 @@ func TestDeafBorrower(t *testing.T) {
 	}
 }
 
+// TestCutAgain: a loan of which more is taken back is waited for, and asked for, anew.
+func TestCutAgain(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	s.want(0, "b", b)
+	s.run(20 * ms)
+	s.cut[0] = 1
+	s.want(1, "b", b/16)
+	s.run(s.now + 8*ms)
+	sent := s.nodes[1].Counters().Sent
+	s.want(1, "b", b/4)
+	s.run(s.now + retryGap + ms/2)
+	if n := s.nodes[1].Counters().Sent - sent; n < 2 {
+		t.Errorf("%d notices after it, want it repeated after %v", n, retryGap)
+	}
+	s.run(s.now + deaf - 3*ms)
+	if got := s.nodes[1].Rate("b"); got > b/4/2 {
+		t.Errorf("before %v have passed it has %d", deaf, got)
+	}
+	s.run(s.now + 3*ms)
+	if got := s.nodes[1].Rate("b"); got != b/4 {
+		t.Errorf("after %v it has %d, want %d", deaf, got, b/4)
+	}
+}
+
+// TestThirdBorrower: who wants more while others borrow all there is has its part of it two
+// round trips later: one in which its lender learns of it and takes it back, and another in
+// which it is granted.
+func TestThirdBorrower(t *testing.T) {
+	const b = 100 * mbit
+	s := newSite(t, 4, 1, map[Site]int64{"b": b})
+	s.delay = func() time.Duration { return ms }
+	s.want(0, "b", b)
+	s.want(1, "b", b)
+	s.want(2, "b", b/5)
+	s.run(50 * ms)
+	s.want(2, "b", b)
+	s.run(s.now + 4*ms + ms/2)
+	for i := range 3 {
+		if got := s.nodes[i].Rate("b"); got < b*32/100 {
+			t.Errorf("node %d has %d, want a third", i, got)
+		}
+	}
+}
+
 // TestRandom plays random sites; check stands in at every event.
 func TestRandom(t *testing.T) {
 	runs := uint64(300)

@@ -48,7 +48,8 @@ type side struct {
 	ask      int64
 	lease    int64         // what it lends
 	leaseEnd time.Duration // and until when
-	lowered  uint64        // the notice that last asked for less: until it is heard no raise is taken
+	lowered  uint64        // the notice that last asked for less: until it is heard no raise is taken …
+	least    int64         // … beyond the least that was asked for since there is such a notice
 
 	// Lent to it.
 	grant    int64
@@ -56,7 +57,7 @@ type side struct {
 	hold     int64         // the most it may believe it has, ≥ grant
 	holdEnd  time.Duration // when that ends, where hold > grant
 	cut      uint64        // the notice that last lowered the grant
-	cutAt    time.Duration // since when hold > grant
+	cutAt    time.Duration // and when that was
 
 	told entry // what it was told last
 }

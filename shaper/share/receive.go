@@ -42,6 +42,9 @@ func (m *Machine) Receive(now time.Duration, from peer.ID, data []byte) error {
 	}
 	t.acknowledged(n.echo)
 	m.apply(t, &n, m.sentAt(n.echo)+lease)
+	if !t.withholds() {
+		t.retry = 0
+	}
 	m.stale = true
 	return nil
 }
@@ -54,6 +57,16 @@ func (t *mate) acknowledged(echo uint64) {
 			d.hold, d.holdEnd, d.cut = d.grant, d.grantEnd, 0
 		}
 	}
+}
+
+// withholds reports whether the mate may believe it was lent more than it is.
+func (t *mate) withholds() bool {
+	for _, d := range t.sides {
+		if d.hold > d.grant {
+			return true
+		}
+	}
+	return false
 }
 
 // apply takes in what a notice says of every pool; what it does not name is
@@ -98,7 +111,7 @@ func (m *Machine) apply(t *mate, n *notice, end time.Duration) {
 // granted takes in what the lender grants.
 func (d *side) granted(rate int64, echo uint64, end, now time.Duration) {
 	if echo < d.lowered {
-		rate = min(rate, d.lease) // it has not heard yet that we gave some up
+		rate = min(rate, d.least) // it has not heard yet that we gave the rest up
 	} else {
 		d.lowered = 0
 	}

@@ -12,8 +12,9 @@ func (m *Machine) Step(now time.Duration) (out []Message, wake time.Duration) {
 	m.tick(now)
 	m.update()
 	loud := m.beatDue()
+	settled := !slices.ContainsFunc(m.mates, (*mate).withholds)
 	for _, t := range m.mates {
-		own := loud && (!m.rests(t) || m.now >= t.sent+m.pause()-m.period()/2) || t.retry > 0 && m.now >= t.retry || t.urgent && m.mayNow(t)
+		own := loud && (!m.rests(t) || m.now >= t.sent+m.pause()-m.period()/2) || t.retry > 0 && m.now >= t.retry || t.urgent && m.mayNow(t, settled)
 		if !own && !t.owes {
 			continue
 		}
@@ -64,14 +65,16 @@ func (m *Machine) rests(t *mate) bool {
 	return both
 }
 
-// mayNow reports whether an urgent notice may leave now: at once where a grant
-// is taken back, else not too soon after the last.
-func (m *Machine) mayNow(t *mate) bool {
+// mayNow reports whether an urgent notice may leave now: at once where a grant is taken
+// back, or is the first and all that was taken back for it has been given up (settled), else
+// not too soon after the last.
+func (m *Machine) mayNow(t *mate, settled bool) bool {
 	if !t.any || m.now >= t.sent+sendGap {
 		return true
 	}
 	for _, d := range t.sides {
-		if d.cut == unsent {
+		first := settled && d.grant > 0 && d.told.kind == entryLender && d.told.b == 0
+		if d.cut == unsent || first {
 			return true
 		}
 	}
@@ -170,6 +173,9 @@ func (m *Machine) build(t *mate, own bool) []byte {
 		}
 		if d == nil {
 			continue
+		}
+		if d.cut == unsent {
+			t.retry = 0 // repeated soon, whatever was before
 		}
 		d.sent(e, m.seq, t.heard+m.lease())
 		if e.kind != 0 {

@@ -149,8 +149,11 @@ func (d *side) askFor(rate, slack int64) {
 		return
 	}
 	if rate < d.ask {
+		if d.lowered == 0 {
+			d.least = rate
+		}
 		d.lowered = unsent
-		d.lease = min(d.lease, rate)
+		d.lease, d.least = min(d.lease, rate), min(d.least, rate)
 	}
 	d.ask = rate
 }
@@ -180,9 +183,7 @@ func (m *Machine) lend(p *pool) {
 	divide(spare, claims)
 	for i, d := range sides { // first what is lowered
 		if got := floor(claims[i].got); got < d.grant {
-			if d.hold == d.grant {
-				d.cutAt = m.now
-			}
+			d.cutAt = m.now
 			d.holdEnd = max(d.holdEnd, d.grantEnd)
 			d.grant, d.cut = got, unsent
 		}
@@ -243,7 +244,7 @@ func (m *Machine) wakeAt() time.Duration {
 			if d.lease > 0 {
 				at = min(at, d.leaseEnd)
 			}
-			if d.hold > 0 {
+			if d.grant > 0 {
 				at = min(at, d.grantEnd)
 			}
 			if d.hold > d.grant {
