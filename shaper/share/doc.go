@@ -72,7 +72,7 @@
 // what their pacers were late, 150 µs of B in all. With N = 4, B = 100 Mb/s and H = 47 kB
 // that comes to 62 kB; where more pairs have to fit, H is less. (h is then what S carries in
 // 5 ms, at 400 Mb/s in 1.2 ms: so late may an acknowledgement be before a lender notices.)
-// Nobody may keep that up: a node that goes on when its h bytes are gone sends an eighth
+// Nobody may keep that up: a node that goes on when its h bytes are gone sends a fifth
 // less than its rate until it has paid them back, and meanwhile the queue drains.
 //
 // What an excess left in the queue drains because an idle lender keeps back
