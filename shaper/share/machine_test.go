@@ -435,14 +435,21 @@ func TestLossRecall(t *testing.T) {
 	}
 }
 
-// TestDeafBorrower: a lender waits for who does not acknowledge, but not until the lease
-// ends; until then no more is in excess than was lent.
-func TestDeafBorrower(t *testing.T) {
-	const b = 100 * mbit
+// deafSite is one of four nodes of which the first has borrowed all there is and then hears
+// nobody.
+func deafSite(t *testing.T, b int64) *site {
 	s := newSite(t, 4, 1, map[Site]int64{"b": b})
 	s.want(0, "b", b)
 	s.run(20 * ms)
 	s.cut[0] = 1
+	return s
+}
+
+// TestDeafBorrower: a lender waits for who does not acknowledge, but not until the lease
+// ends; until then no more is in excess than was lent.
+func TestDeafBorrower(t *testing.T) {
+	const b = 100 * mbit
+	s := deafSite(t, b)
 	s.want(1, "b", b/4)
 	s.run(s.now + deaf - ms)
 	if got := s.nodes[1].Rate("b"); got > b/4/Reserve*2 {
@@ -461,10 +468,7 @@ func TestDeafBorrower(t *testing.T) {
 // TestCutAgain: a loan of which more is taken back is waited for, and asked for, anew.
 func TestCutAgain(t *testing.T) {
 	const b = 100 * mbit
-	s := newSite(t, 4, 1, map[Site]int64{"b": b})
-	s.want(0, "b", b)
-	s.run(20 * ms)
-	s.cut[0] = 1
+	s := deafSite(t, b)
 	s.want(1, "b", b/16)
 	s.run(s.now + 8*ms)
 	sent := s.nodes[1].Counters().Sent
