@@ -112,7 +112,8 @@ func TestAheadInVain(t *testing.T) {
 	es[0].gate.lock()
 	a := aheadOf(es[0], 1)
 	if lost := a.thrown - a.arrived - a.excused; a.on || lost <= mostVain || lost > 2*mostVain {
-		t.Errorf("%d were lost, and it goes on: %v", lost, a.on)
+		t.Errorf("%d were lost, and it goes on: %v (%d went ahead, %d arrived, %d need not have; looked at %d times, turn %v, helper asleep %v)",
+			lost, a.on, a.thrown, a.arrived, a.excused, a.looks, a.turn, es[0].helper.asleep)
 	}
 	es[0].leave()
 }
