@@ -47,16 +47,20 @@ func TestSiteLimits(t *testing.T) {
 	for _, host := range []string{"hub", "a1", "b1"} {
 		await(host, want)
 	}
-	events := must(ctx, t, n, "b1", "timeout 1 meshctl events; true")
-	if !strings.Contains(events, "site alpha's uplink is limited to 100Mb/s") {
-		t.Errorf("b1's events say nothing of the limits:\n%s", events)
+	events := ""
+	err := deploy.Until(ctx, 20*time.Second, "b1's events tell of the limits", func() (bool, error) { // however long meshctl takes to begin
+		events = must(ctx, t, n, "b1", "timeout 2 meshctl events; true")
+		return strings.Contains(events, "site alpha's uplink is limited to 100Mb/s"), nil
+	})
+	if err != nil {
+		t.Errorf("%v; they are:\n%s", err, events)
 	}
 
 	must(ctx, t, n, "hub", "meshctl site set later --clear && meshctl site set alpha --down 300M")
 	want.Sites = want.Sites[:3]
 	want.Sites[0].Down = 300e6
 	await("b1", want)
-	err := deploy.Until(ctx, 5*time.Second, "b1 has saved the limits", func() (bool, error) { // at most one write a second
+	err = deploy.Until(ctx, 5*time.Second, "b1 has saved the limits", func() (bool, error) { // at most one write a second
 		code, _, _ := try(ctx, t, n, "b1", "grep -q 300000000 /var/lib/meshd/limits.json")
 		return code == 0, nil
 	})
