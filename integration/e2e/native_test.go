@@ -63,12 +63,7 @@ func TestNative(t *testing.T) {
 	awaitBoth(ctx, t, n, "native")
 	must(ctx, t, n, "hub", "meshctl site set alpha --native off")
 	awaitBoth(ctx, t, n, "udp")
-	list := must(ctx, t, n, "a1", "timeout 2 meshctl events; true")
-	for _, want := range []string{"over their LAN, in clear", "through the overlay, sealed", "native "} {
-		if !strings.Contains(list, want) {
-			t.Errorf("events do not tell of %q:\n%s", want, list)
-		}
-	}
+	awaitEvents(ctx, t, n, "a1", "over their LAN, in clear", "through the overlay, sealed", "native ")
 	wantStall(t, j.end(t), 4*time.Second)
 
 	must(ctx, t, n, "hub", "meshctl site set alpha --native on")

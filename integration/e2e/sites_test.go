@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,20 +49,13 @@ func TestSiteLimits(t *testing.T) {
 	for _, host := range []string{"hub", "a1", "b1"} {
 		await(host, want)
 	}
-	events := ""
-	err := deploy.Until(ctx, 20*time.Second, "b1's events tell of the limits", func() (bool, error) { // however long meshctl takes to begin
-		events = must(ctx, t, n, "b1", "timeout 2 meshctl events; true")
-		return strings.Contains(events, "site alpha's uplink is limited to 100Mb/s"), nil
-	})
-	if err != nil {
-		t.Errorf("%v; they are:\n%s", err, events)
-	}
+	awaitEvents(ctx, t, n, "b1", "site alpha's uplink is limited to 100Mb/s")
 
 	must(ctx, t, n, "hub", "meshctl site set later --clear && meshctl site set alpha --down 300M")
 	want.Sites = want.Sites[:3]
 	want.Sites[0].Down = 300e6
 	await("b1", want)
-	err = deploy.Until(ctx, 5*time.Second, "b1 has saved the limits", func() (bool, error) { // at most one write a second
+	err := deploy.Until(ctx, 5*time.Second, "b1 has saved the limits", func() (bool, error) { // at most one write a second
 		code, _, _ := try(ctx, t, n, "b1", "grep -q 300000000 /var/lib/meshd/limits.json")
 		return code == 0, nil
 	})
@@ -86,4 +81,18 @@ func TestSiteLimits(t *testing.T) {
 	}
 	want.Links = []api.LinkStatus{}
 	await("b1", want)
+}
+
+// awaitEvents waits until the events that a host lists tell of all that is wanted, however
+// long meshctl takes to begin.
+func awaitEvents(ctx context.Context, t *testing.T, n *deploy.Network, host string, want ...string) {
+	t.Helper()
+	list := ""
+	err := deploy.Until(ctx, 20*time.Second, host+"'s events tell of it", func() (bool, error) {
+		list = must(ctx, t, n, host, "timeout 2 meshctl events; true")
+		return !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(list, w) }), nil
+	})
+	if err != nil {
+		t.Errorf("%v: %q; they are:\n%s", err, want, list)
+	}
 }
