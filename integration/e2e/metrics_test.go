@@ -10,6 +10,7 @@ import (
 
 	"github.com/meshmpi/meshmpi/integration/deploy"
 	"github.com/meshmpi/meshmpi/integration/lab"
+	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
 // metricsOf has one node read the metrics of another, at its virtual address.
@@ -57,7 +58,7 @@ func TestMetrics(t *testing.T) {
 		before, err = metricsOf(ctx, n, "b1", addr["a1"])
 		return before[`meshmpi_site_uplink_limit_bytes_per_second{site="alpha"}`] == 5e6 && before["meshmpi_peer_path_up"+peer] == 1 &&
 			before["meshmpi_peer_rtt_seconds"+peer] > 0 && before[`meshmpi_nodes_up{site="beta"}`] == 2 && before["meshmpi_hubs_up"] == 1 &&
-			before[`meshmpi_link_share_bytes_per_second{site="beta"}`] == 2.5e6, err
+			before[`meshmpi_link_share_bytes_per_second{site="beta"}`] == float64(share.Safe(40e6, 2))/8, err
 	})
 	if err != nil {
 		t.Fatalf("%v: %v", err, before)

@@ -12,6 +12,7 @@ import (
 	"github.com/meshmpi/meshmpi/integration/lab"
 	"github.com/meshmpi/meshmpi/integration/wan"
 	"github.com/meshmpi/meshmpi/internal/node/api"
+	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
 // pacedUp is what site alpha may send in TestPaced, b/s: so little that a machine
@@ -103,23 +104,23 @@ func TestPaced(t *testing.T) {
 	for _, h := range []string{"a1", "a2"} {
 		err := deploy.Until(ctx, 20*time.Second, h+" knows the limit and both nodes of its site", func() (bool, error) {
 			r, err := n.Shape(ctx, h)
-			return r.Nodes == 2 && r.Uplink == pacedUp/2 && r.Mode == "live", err
+			return r.Nodes == 2 && r.Uplink == share.Safe(pacedUp, 2) && r.Mode == "live", err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	const share = pacedUp / 2
+	const half = pacedUp / 2
 	const atMost = pacedUp*1.03 + 50e3 // and what is not paced: to the hub, probes
-	windowHolds(ctx, t, n, "nobody sends", func(w window) bool { return w.line < share/4 })
+	windowHolds(ctx, t, n, "nobody sends", func(w window) bool { return w.line < half/4 })
 	alone := flood(t, n, "a1", "b1")
-	windowHolds(ctx, t, n, "a1 alone has much more than its share", func(w window) bool { return w.a1 > share*1.5 && w.line < atMost })
+	windowHolds(ctx, t, n, "a1 alone has much more than its share", func(w window) bool { return w.a1 > half*1.5 && w.line < atMost })
 	other := flood(t, n, "a2", "b2")
 	windowHolds(ctx, t, n, "two have their shares", func(w window) bool {
-		return w.a1 > share*0.75 && w.a2 > share*0.75 && w.a1 < share*1.25 && w.a2 < share*1.25 && w.line < atMost
+		return w.a1 > half*0.75 && w.a2 > half*0.75 && w.a1 < half*1.25 && w.a2 < half*1.25 && w.line < atMost
 	})
 	alone.Kill()
-	windowHolds(ctx, t, n, "a2 alone has what a1 had", func(w window) bool { return w.a2 > share*1.5 && w.line < atMost })
+	windowHolds(ctx, t, n, "a2 alone has what a1 had", func(w window) bool { return w.a2 > half*1.5 && w.line < atMost })
 	other.Kill()
 	wantShape(ctx, t, n, "a1", "b1")
 	wantShape(ctx, t, n, "a2", "b2")
@@ -138,7 +139,7 @@ func TestWeight(t *testing.T) {
 	must(ctx, t, n, "hub", "meshctl site set alpha --up 8Mb/s")
 	err := deploy.Until(ctx, 20*time.Second, "a1 knows the limit and all nodes of its site", func() (bool, error) {
 		r, err := n.Shape(ctx, "a1")
-		return r.Nodes == 3 && r.Uplink == int64(pacedUp)/3 && r.Weight == 1, err
+		return r.Nodes == 3 && r.Uplink == share.Safe(pacedUp, 3) && r.Weight == 1, err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +209,7 @@ func wantShape(ctx context.Context, t *testing.T, n *deploy.Network, host, to st
 			t.Errorf("%s has dropped %d packets to %s", host, l.Dropped, l.Site)
 		}
 		for _, p := range l.Peers {
-			found = found || p.Node == to && p.Sent > 1e6 && l.Sent >= p.Sent && l.Whole == pacedUp && l.Share == pacedUp/2
+			found = found || p.Node == to && p.Sent > 1e6 && l.Sent >= p.Sent && l.Whole == pacedUp && l.Share == share.Safe(pacedUp, 2)
 		}
 	}
 	if !found {

@@ -134,7 +134,7 @@ func TestMetricsDaemon(t *testing.T) {
 		`meshmpi_nodes_known{site="beta"}`:                                "1",
 		`meshmpi_site_uplink_limit_bytes_per_second{site="core"}`:         "1e+07",
 		`meshmpi_link_capacity_bytes_per_second{site="beta"}`:             "1e+07",
-		`meshmpi_link_share_bytes_per_second{site="beta"}`:                "5e+06",
+		`meshmpi_link_share_bytes_per_second{site="beta"}`:                "4.98046875e+06",
 		`meshmpi_link_rate_bytes_per_second{site="beta"}`:                 "1e+06",
 		`meshmpi_link_rate_info{because="program's MATB",site="beta"}`:    "1",
 		`meshmpi_hint_programs`:                                           "1",

@@ -9,6 +9,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper"
 	"github.com/meshmpi/meshmpi/shaper/hint"
+	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
 // pacing decides how fast this node may send to each other site and has the shaper
@@ -345,7 +346,7 @@ func (s stake) fair() int64 {
 	if s.whole == 0 {
 		return 0
 	}
-	return max(s.whole/int64(max(s.nodes, 1)), 1)
+	return max(share.Safe(s.whole, s.nodes), 1)
 }
 
 // lowered reports whether live shares give the node less than its share and what it lends

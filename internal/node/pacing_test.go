@@ -17,6 +17,7 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/shaper"
 	"github.com/meshmpi/meshmpi/shaper/hint"
+	"github.com/meshmpi/meshmpi/shaper/share"
 )
 
 // TestStakeRate: what decides over a link's rate, and in which order.
@@ -24,6 +25,7 @@ func TestStakeRate(t *testing.T) {
 	alltoall := hint.Request{Op: hint.Alltoall, Hosts: 5}
 	pattern := hint.Request{Parts: 3 * hint.Whole / 2} // two thirds
 	matb := hint.Request{Op: hint.Alltoall, Hosts: 5, MATB: 7 * mbit}
+	third := share.Safe(90*mbit, 3)
 	for _, tc := range []struct {
 		name  string
 		stake stake
@@ -31,18 +33,18 @@ func TestStakeRate(t *testing.T) {
 		why   string
 	}{
 		{"nothing is known", stake{nodes: 4}, 0, "no limit"},
-		{"an equal share", stake{whole: 90 * mbit, nodes: 3}, 30 * mbit, "equal share"},
+		{"an equal share", stake{whole: 90 * mbit, nodes: 3}, third, "equal share"},
 		{"a share of next to nothing", stake{whole: 2, nodes: 3}, 1, "equal share"},
 		{"nobody is counted", stake{whole: 90 * mbit}, 90 * mbit, "equal share"},
 		{"the others are idle", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit}, 90 * mbit, "lent by others"},
-		{"the others send too", stake{whole: 90 * mbit, nodes: 3, live: 30 * mbit}, 30 * mbit, "equal share"},
+		{"the others send too", stake{whole: 90 * mbit, nodes: 3, live: third}, third, "equal share"},
 		{"the receiving site is sent too much", stake{whole: 90 * mbit, nodes: 3, live: 20 * mbit}, 20 * mbit, "lowered by others"},
 		{"shares without a limit", stake{nodes: 3, live: 20 * mbit}, 0, "no limit"},
 		{"an all-to-all", stake{whole: 90 * mbit, nodes: 3, asked: alltoall}, 18 * mbit, "alltoall"},
 		{"an all-to-all without a limit", stake{nodes: 3, asked: alltoall}, 0, "no limit"},
 		{"an all-to-all with live shares", stake{whole: 90 * mbit, nodes: 3, live: 45 * mbit, asked: alltoall}, 45 * mbit, "lent by others"},
 		{"a pattern", stake{whole: 90 * mbit, nodes: 3, asked: pattern}, 60 * mbit, "pattern"},
-		{"a pattern with live shares", stake{whole: 90 * mbit, nodes: 3, live: 30 * mbit, asked: pattern}, 30 * mbit, "equal share"},
+		{"a pattern with live shares", stake{whole: 90 * mbit, nodes: 3, live: third, asked: pattern}, third, "equal share"},
 		{"a program's MATB", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit, asked: matb}, 7 * mbit, "program's MATB"},
 		{"a program's MATB without a limit", stake{nodes: 3, asked: matb}, 7 * mbit, "program's MATB"},
 		{"a program's MATB beyond the link", stake{whole: 5 * mbit, nodes: 3, asked: matb}, 5 * mbit, "program's MATB"},
@@ -117,41 +119,42 @@ func TestPacing(t *testing.T) {
 	}
 	wantRate(t, d, "nothing declared", "beta", 0, "no limit")
 	d.limits.take(said(1, 90*mbit, 60*mbit, 0)) // alpha's uplink, beta's downlink
-	wantRate(t, d, "without a hub all nodes count, the downlink", "beta", 20*mbit, "equal share")
-	wantRate(t, d, "the uplink", "gamma", 30*mbit, "equal share")
-	if p.uplink != 30*mbit {
-		t.Errorf("to all sites together it sends %d, want %d", p.uplink, 30*mbit)
+	third := share.Safe(90*mbit, 3)
+	wantRate(t, d, "without a hub all nodes count, the downlink", "beta", share.Safe(60*mbit, 3), "equal share")
+	wantRate(t, d, "the uplink", "gamma", third, "equal share")
+	if p.uplink != third {
+		t.Errorf("to all sites together it sends %d, want %d", p.uplink, third)
 	}
 	d.dir.Apply(false, []peer.Record{other("a4", "alpha", 4, down)})
 	p.membersChanged()
-	wantRate(t, d, "a node more", "beta", 15*mbit, "equal share")
+	wantRate(t, d, "a node more", "beta", share.Safe(60*mbit, 4), "equal share")
 	d.dir.Apply(false, []peer.Record{other("a4", "alpha", 4, gone)})
 	p.membersChanged()
-	wantRate(t, d, "a node less", "beta", 20*mbit, "equal share")
+	wantRate(t, d, "a node less", "beta", share.Safe(60*mbit, 3), "equal share")
 
 	p.lent("beta", lentRate{bits: 60 * mbit})
 	p.lent("", lentRate{bits: 90 * mbit})
 	wantRate(t, d, "lent", "beta", 60*mbit, "lent by others")
-	wantRate(t, d, "lent to another site", "gamma", 30*mbit, "equal share")
+	wantRate(t, d, "lent to another site", "gamma", third, "equal share")
 	if p.uplink != 90*mbit {
 		t.Errorf("with what is lent of the uplink it sends %d, want %d", p.uplink, 90*mbit)
 	}
 	p.lent("beta", lentRate{bits: 10 * mbit})
 	wantRate(t, d, "incast", "beta", 10*mbit, "lowered by others")
-	p.lent("beta", lentRate{bits: 20 * mbit})
-	wantRate(t, d, "taken back", "beta", 20*mbit, "equal share")
+	p.lent("beta", lentRate{bits: share.Safe(60*mbit, 3)})
+	wantRate(t, d, "taken back", "beta", share.Safe(60*mbit, 3), "equal share")
 
 	if err := p.setRate("beta", 70*mbit); err != nil {
 		t.Error(err)
 	}
 	wantRate(t, d, "set", "beta", 70*mbit, "set")
-	wantRate(t, d, "set for another site", "gamma", 30*mbit, "equal share")
+	wantRate(t, d, "set for another site", "gamma", third, "equal share")
 	d.limits.take(said(2, 0, 50*mbit, 0))
 	wantRate(t, d, "set, whatever is declared", "beta", 70*mbit, "set")
 	if err := p.setRate("beta", 0); err != nil {
 		t.Error(err)
 	}
-	wantRate(t, d, "cleared", "beta", 20*mbit, "lent by others") // a third of 50 is less
+	wantRate(t, d, "cleared", "beta", share.Safe(60*mbit, 3), "lent by others") // a third of 50 is less
 	wantRate(t, d, "the uplink is taken back", "gamma", 0, "no limit")
 	wantLine(t, p.setRate("alpha", mbit), "within a site", "another site")
 	wantLine(t, p.setRate("delta", mbit), `"delta"`, "meshctl site list")
@@ -206,7 +209,7 @@ func TestHeadroom(t *testing.T) {
 	want("afterwards", headBytes(3))
 	patience := func(what string, want time.Duration) {
 		t.Helper()
-		if got := p.demand("beta").patience(); got != want {
+		if got := p.demand("beta").patience().Round(time.Millisecond); got != want {
 			t.Errorf("%s: a backlog has to last %v, want %v", what, got, want)
 		}
 	}
@@ -243,10 +246,10 @@ func TestPacingSessions(t *testing.T) {
 	f := d.pacing.Flow(b1.Node, func([][]byte) {})
 	defer f.Close()
 	d.limits.take(said(1, 90*mbit, 0, 0))
-	wantRate(t, d, "two nodes", "beta", 45*mbit, "equal share")
+	wantRate(t, d, "two nodes", "beta", share.Safe(90*mbit, 2), "equal share")
 	d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)}) // in the place of what a session changes
 	l.session("hub:51820", false, errors.New("gone"))
-	wantRate(t, d, "a session has ended", "beta", 30*mbit, "equal share")
+	wantRate(t, d, "a session has ended", "beta", share.Safe(90*mbit, 3), "equal share")
 }
 
 // TestWeightOfStatic: where shares are equal by definition there is no weight to set.
@@ -320,7 +323,7 @@ func TestPacingHints(t *testing.T) {
 			return rateTo(d, "beta") == want
 		}
 	}
-	eventually.Holds(t, "it sends at its share", paced(45*mbit))
+	eventually.Holds(t, "it sends at its share", paced(share.Safe(90*mbit, 2)))
 	page.SetMATB(8 * mbit)
 	eventually.Holds(t, "it sends at the program's rate", paced(8*mbit))
 	if d := d.pacing.demand("beta"); d.most != 8*mbit {
@@ -340,11 +343,11 @@ func TestPacingHints(t *testing.T) {
 		t.Errorf("it tells of %+v", rep.Programs)
 	}
 	page.Leave(hint.Alltoallv, 1)
-	eventually.Holds(t, "it sends at its share again", paced(45*mbit))
+	eventually.Holds(t, "it sends at its share again", paced(share.Safe(90*mbit, 2)))
 	page.SetMATB(8 * mbit)
 	eventually.Holds(t, "it sends at the program's rate once more", paced(8*mbit))
 	page.Close() // as when the program dies
-	eventually.Holds(t, "what a dead program has set is forgotten", paced(45*mbit))
+	eventually.Holds(t, "what a dead program has set is forgotten", paced(share.Safe(90*mbit, 2)))
 }
 
 // TestPacingDaemon: in a running node, whose hub says who is up, those that are
@@ -369,12 +372,12 @@ func TestPacingDaemon(t *testing.T) {
 	must(client.SetSite(ctx, api.SiteRequest{Site: "core", Up: 90 * mbit}))(t)
 	f := d.pacing.Flow(b1.Node, func([][]byte) {})
 	defer f.Close()
-	eventually.Holds(t, "two of three nodes share", func() bool { return rateTo(d, "beta") == 45*mbit })
+	eventually.Holds(t, "two of three nodes share", func() bool { return rateTo(d, "beta") == share.Safe(90*mbit, 2) })
 	d.dir.Apply(false, []peer.Record{other("c3", "core", 3)})
 	d.pacing.membersChanged()
-	eventually.Holds(t, "three nodes share", func() bool { return rateTo(d, "beta") == 30*mbit })
+	eventually.Holds(t, "three nodes share", func() bool { return rateTo(d, "beta") == share.Safe(90*mbit, 3) })
 	rep := must(client.SetShape(ctx, api.ShapeRequest{Site: "beta", Rate: 5 * mbit}))(t)
-	if len(rep.Links) != 1 || rep.Links[0].Rate != 5*mbit || rep.Links[0].Why != "set" || rep.Nodes != 3 || rep.Uplink != 30*mbit {
+	if len(rep.Links) != 1 || rep.Links[0].Rate != 5*mbit || rep.Links[0].Why != "set" || rep.Nodes != 3 || rep.Uplink != share.Safe(90*mbit, 3) {
 		t.Errorf("after setting it says %+v", rep)
 	}
 	for _, tc := range []struct {
@@ -388,9 +391,9 @@ func TestPacingDaemon(t *testing.T) {
 		t.Errorf("after setting a weight it says %+v", rep)
 	}
 	rep = must(client.SetShape(ctx, api.ShapeRequest{Site: "beta"}))(t)
-	if len(rep.Links) != 1 || rep.Links[0].Rate != 30*mbit || rep.Links[0].Why != "equal share" || rep.Links[0].Set != 0 {
+	if len(rep.Links) != 1 || rep.Links[0].Rate != share.Safe(90*mbit, 3) || rep.Links[0].Why != "equal share" || rep.Links[0].Set != 0 {
 		t.Errorf("after clearing it says %+v", rep)
 	}
 	d.links.revoked(cert.Revocation{ID: other("c3", "core", 3).Node.ID, Name: "c3"})
-	eventually.Holds(t, "a revoked node does not share", func() bool { return rateTo(d, "beta") == 45*mbit })
+	eventually.Holds(t, "a revoked node does not share", func() bool { return rateTo(d, "beta") == share.Safe(90*mbit, 2) })
 }

@@ -115,7 +115,7 @@ func newExchange(rate float64, free bool, seed uint64) *exchange {
 		m.Members(0, up)
 		m.Uplink(0, int64(rate*8))
 		m.Capacity(0, "there", int64(rate*8))
-		x.nodes[i] = &exchanger{m: m, linkDemand: linkDemand{weight: 1, share: int64(rate * 8 / 4), ahead: headBytes(4)}}
+		x.nodes[i] = &exchanger{m: m, linkDemand: linkDemand{weight: 1, share: share.Safe(int64(rate*8), 4), ahead: headBytes(4)}}
 	}
 	return x
 }
@@ -209,6 +209,9 @@ func (x *exchange) pace(i int) {
 		}
 		x.links[i/4] = append(x.links[i/4], p)
 	}
+	if len(n.waits) == 0 {
+		n.waiting = 0 // parts of a byte add up to one
+	}
 	switch {
 	case n.waiting < shaper.Backlog:
 		n.full = time.Time{}
@@ -282,7 +285,7 @@ func (x *exchange) gift(l exchangeNotice) {
 	case g.Gives && x.now < g.Asked+share.GiftLife:
 		n.taken, n.ends = n.taken+float64(g.Bytes), g.Asked+share.GiftLife
 		n.askings[l.from].every = share.AskEvery
-	case !g.Gives && len(n.waits) == 0:
+	case !g.Gives && len(n.waits) == 0 && n.m.Lent("") == 0:
 		if g.Bytes = int(min(float64(g.Bytes), n.credit)); g.Bytes >= shaper.Pair/2 {
 			n.credit -= float64(g.Bytes)
 			n.given = append(slices.DeleteFunc(n.given, func(g exchangeGift) bool { return x.now >= g.until }), exchangeGift{float64(g.Bytes), x.now + share.GiftLife})

@@ -161,7 +161,7 @@ func TestLiveShares(t *testing.T) {
 	const b = 100 * mbit
 	town := shareTown(t, fixedLimits{link: b}, "here", "here", "here", "here", "there")
 	for i, n := range town[:4] {
-		eventually.Holds(t, fmt.Sprintf("node %d has its safe share", i), func() bool { return n.rate("there") == b/4 })
+		eventually.Holds(t, fmt.Sprintf("node %d has its safe share", i), func() bool { return n.rate("there") == share.Safe(b, 4) })
 	}
 	town[0].send("there", true)
 	eventually.Holds(t, "a lone sender has the link", func() bool { return town[0].rate("there") >= b*95/100 })
@@ -177,13 +177,15 @@ func TestLiveShares(t *testing.T) {
 	town[0].send("there", false)
 	eventually.Holds(t, "the other has the link", func() bool { return town[1].rate("there") >= b*95/100 })
 	town[1].send("there", false)
-	eventually.Holds(t, "all are back", func() bool { return town[0].rate("there") == b/4 && town[1].rate("there") == b/4 })
+	eventually.Holds(t, "all are back", func() bool {
+		return town[0].rate("there") == share.Safe(b, 4) && town[1].rate("there") == share.Safe(b, 4)
+	})
 	dir := town[0].cfg.dir.(*directory.Directory)
 	gone, _ := dir.ByID(peer.ID{4})
 	gone.Up = false
 	dir.Apply(false, []peer.Record{gone})
 	town[0].changed()
-	eventually.Holds(t, "three share what four did", func() bool { return town[0].rate("there") == b/3 })
+	eventually.Holds(t, "three share what four did", func() bool { return town[0].rate("there") == share.Safe(b, 3) })
 }
 
 // TestAlone: a node that shares with nobody does not look at its links, but does so as
@@ -437,7 +439,7 @@ func TestSharesWithoutHub(t *testing.T) {
 	for i, n := range town[:4] {
 		eventually.Holds(t, fmt.Sprint("node ", i, " has its share"), func() bool {
 			r, _ := stake{whole: b, nodes: 4, live: n.rate("there")}.rate() // nodes: as sharers says without a hub
-			return r == b/4
+			return r == share.Safe(b, 4)
 		})
 	}
 }

@@ -117,7 +117,7 @@ func TestShare(t *testing.T) {
 	now(func() { must(0, d.pacing.setRate("beta", 0))(t) })
 	now(func() { d.limits.take(said(3, 0, 0, 0)) })
 	now(func() { must(0, d.pacing.setRate("beta", 20*mbit))(t) })
-	if want := []int{75, 151, 101, 30, 101, 0, 60}; !slices.Equal(got, want) {
+	if want := []int{75, 151, 100, 30, 100, 0, 60}; !slices.Equal(got, want) {
 		t.Errorf("windows %v, want %v", got, want)
 	}
 }

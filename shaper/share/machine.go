@@ -35,6 +35,19 @@ const (
 // so many.
 const Reserve = 32
 
+// Unshared is the part of a limit that is nobody's share where several nodes have one: one
+// in so many. What nobody paces (keepalives, connectivity checks) has room in it, else the
+// queue would grow for as long as all send; and what waits there leaves.
+const Unshared = 256
+
+// Safe returns what each of so many nodes may send of a limit, whatever the others do.
+func Safe(limit int64, members int) int64 {
+	if members <= 1 {
+		return limit
+	}
+	return (limit - limit/Unshared) / int64(members)
+}
+
 // notch is the step in which a node keeps what it uses of its own share: one in
 // so many of the share, so that small changes of demand take nothing back.
 const notch = 16

@@ -43,8 +43,8 @@ func TestLoneSender(t *testing.T) {
 					t.Fatalf("%d notices while nobody sends", s.sent)
 				}
 				s.want(0, "b", b)
-				if got := s.nodes[0].Rate("b"); got != b/int64(n) {
-					t.Errorf("at once %d, want the safe share %d", got, b/int64(n))
+				if got := s.nodes[0].Rate("b"); got != Safe(b, n) {
+					t.Errorf("at once %d, want the safe share %d", got, Safe(b, n))
 				}
 				s.run(s.now + 2*d + ms)
 				if got := s.nodes[0].Rate("b"); got < b*95/100 {
@@ -116,7 +116,7 @@ func TestNewSender(t *testing.T) {
 	for i := 1; i < 4; i++ {
 		s.want(i, "b", b)
 	}
-	if got := s.nodes[1].Rate("b"); got < b/4/Reserve || got > b/4/Reserve*2 {
+	if got := s.nodes[1].Rate("b"); got < Safe(b, 4)/Reserve || got > b/4/Reserve*2 {
 		t.Errorf("a new sender has %d at once, want what it does not lend", got)
 	}
 	s.run(s.now + 301*time.Microsecond)
@@ -124,16 +124,16 @@ func TestNewSender(t *testing.T) {
 		t.Errorf("after a notice's delay the first still has %d", got)
 	}
 	s.run(s.now + 301*time.Microsecond)
-	if got := s.nodes[1].Rate("b"); got != b/4 {
-		t.Errorf("a new sender has %d after a round trip, want %d", got, b/4)
+	if got := s.nodes[1].Rate("b"); got != Safe(b, 4) {
+		t.Errorf("a new sender has %d after a round trip, want %d", got, Safe(b, 4))
 	}
 	s.run(s.now + 50*ms)
 	if got := s.excess["b"]; got > 0 {
 		t.Errorf("%.0f bytes beyond the capacity", got)
 	}
 	for i := range 4 {
-		if got := s.nodes[i].Rate("b"); got != b/4 {
-			t.Errorf("node %d has %d, want %d", i, got, b/4)
+		if got := s.nodes[i].Rate("b"); got != Safe(b, 4) {
+			t.Errorf("node %d has %d, want %d", i, got, Safe(b, 4))
 		}
 	}
 }
@@ -166,8 +166,8 @@ func TestAllHungry(t *testing.T) {
 	s.up[3] = false
 	s.run(s.now + Lease + 5*ms)
 	for i := range 3 {
-		if got := s.nodes[i].Rate("b"); got != b/4 {
-			t.Errorf("node %d has %d of the dead one's share", i, got-b/4)
+		if got := s.nodes[i].Rate("b"); got != Safe(b, 4) {
+			t.Errorf("node %d has %d of the dead one's share", i, got-Safe(b, 4))
 		}
 	}
 }
@@ -275,8 +275,8 @@ func TestPartition(t *testing.T) {
 	s.run(103 * ms)
 	s.cut = []int{0, 1, 2, 3}
 	s.run(s.now + Lease)
-	if got := s.nodes[0].Rate("b"); got != b/4 {
-		t.Errorf("a lease after the partition %d, want %d", got, b/4)
+	if got := s.nodes[0].Rate("b"); got != Safe(b, 4) {
+		t.Errorf("a lease after the partition %d, want %d", got, Safe(b, 4))
 	}
 	s.run(s.now + 100*ms)
 	s.cut = []int{0, 0, 0, 0}
@@ -371,7 +371,7 @@ func TestImplied(t *testing.T) {
 	}
 	s.run(s.now + linger + 2*Lease)
 	for i, m := range s.nodes {
-		if lent := m.Lent(""); lent > 0 || m.Rate("") != b/4 {
+		if lent := m.Lent(""); lent > 0 || m.Rate("") != Safe(b, 4) {
 			t.Errorf("node %d still lends %d and has %d", i, lent, m.Rate(""))
 		}
 	}
@@ -387,8 +387,8 @@ func TestRestart(t *testing.T) {
 	m.Capacity(s.now, "b", b)
 	m.Members(s.now, s.alive())
 	s.nodes[0] = m
-	if got := m.Rate("b"); got != b/3 {
-		t.Errorf("a fresh node has %d, want %d", got, b/3)
+	if got := m.Rate("b"); got != Safe(b, 3) {
+		t.Errorf("a fresh node has %d, want %d", got, Safe(b, 3))
 	}
 	s.want(0, "b", b)
 	s.run(s.now + 20*ms)
@@ -406,8 +406,8 @@ func TestNewMemberLowersOthers(t *testing.T) {
 	s.nodes[0].Members(0, three)
 	s.want(0, "b", b)
 	s.run(10 * ms)
-	if got := s.nodes[0].safeOf("b"); got != b/4 {
-		t.Errorf("safe share %d after a notice from one who counts four, want %d", got, b/4)
+	if got := s.nodes[0].safeOf("b"); got != Safe(b, 4) {
+		t.Errorf("safe share %d after a notice from one who counts four, want %d", got, Safe(b, 4))
 	}
 }
 
@@ -456,8 +456,8 @@ func TestDeafBorrower(t *testing.T) {
 		t.Errorf("before %v have passed it has %d", deaf, got)
 	}
 	s.run(s.now + 2*ms)
-	if got := s.nodes[1].Rate("b"); got != b/4 {
-		t.Errorf("after %v it has %d, want %d", deaf, got, b/4)
+	if got := s.nodes[1].Rate("b"); got != Safe(b, 4) {
+		t.Errorf("after %v it has %d, want %d", deaf, got, Safe(b, 4))
 	}
 	s.run(s.now + Lease)
 	if got, most := s.excess["b"], b/4/8*(Lease-deaf).Seconds(); got == 0 || got > most {
@@ -482,8 +482,8 @@ func TestCutAgain(t *testing.T) {
 		t.Errorf("before %v have passed it has %d", deaf, got)
 	}
 	s.run(s.now + 3*ms)
-	if got := s.nodes[1].Rate("b"); got != b/4 {
-		t.Errorf("after %v it has %d, want %d", deaf, got, b/4)
+	if got := s.nodes[1].Rate("b"); got != Safe(b, 4) {
+		t.Errorf("after %v it has %d, want %d", deaf, got, Safe(b, 4))
 	}
 }
 

@@ -108,7 +108,7 @@ func within(rate, bound int64) int64 {
 // contended says that another is hungry.
 func (p *pool) refresh(now time.Duration, members int, usable int64, contended bool) {
 	limit := p.limit()
-	p.safe, p.lending = limit/int64(members), p.capacity/int64(members)
+	p.safe, p.lending = Safe(limit, members), Safe(p.capacity, members)
 	quietEnd := p.idle + quiet
 	resting := p.live == 0 && now >= quietEnd
 	p.able = within(p.clipped(), usable)
