@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/api"
-	"github.com/meshmpi/meshmpi/internal/rate"
 )
 
 type shapeCmd struct {
@@ -81,7 +80,7 @@ func printShape(p *printer, r api.ShapeReply) {
 		p.line("this node counts as %d where the shares that idle ones leave are divided", r.Weight)
 	}
 	if r.Uplink > 0 {
-		p.line("to all sites together this node may send %s", rate.Format(r.Uplink))
+		p.line("to all sites together this node may send %s", about(r.Uplink, 4))
 	}
 	if r.Measured != nil {
 		p.line("the site's uplink carries %s", foundText(r.Measured))
@@ -94,7 +93,7 @@ func printShape(p *printer, r api.ShapeReply) {
 	p.line("")
 	p.row("SITE", "ALL NODES", "SHARE", "RATE", "BECAUSE", "WAITING", "SENT", "MARKED", "DROPPED")
 	for _, l := range r.Links {
-		p.row(l.Site, rateCell(l.Whole), rateCell(l.Share), rateCell(l.Rate), l.Why, bytesCell(uint64(l.Waiting+l.Queued)), bytesCell(l.Sent), l.Marked, l.Dropped)
+		p.row(l.Site, rateCell(l.Whole), shareCell(l.Share), shareCell(l.Rate), l.Why, bytesCell(uint64(l.Waiting+l.Queued)), bytesCell(l.Sent), l.Marked, l.Dropped)
 	}
 	p.line("")
 	p.row("NODE", "SITE", "PACKETS WAITING", "SENT", "MARKED", "DROPPED", "LONGEST WAIT")

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -181,15 +182,28 @@ func limitCell(bits int64, measured bool, found *api.Found) string {
 
 // foundText tells a rate that was found, in three digits, and when.
 func foundText(f *api.Found) string {
-	step := int64(1)
-	for r := f.Rate; r >= 1000; r /= 10 {
-		step *= 10
-	}
-	text := rate.Format((f.Rate + step/2) / step * step)
+	text := about(f.Rate, 3)
 	if f.Age < 0 {
 		return text + " measured earlier"
 	}
 	return fmt.Sprintf("%s measured %v ago", text, (time.Duration(f.Age) * time.Millisecond).Round(time.Second))
+}
+
+// about tells a rate in so many digits at most.
+func about(bits int64, digits int) string {
+	step, most := int64(1), int64(math.Pow10(digits))
+	for r := bits; r >= most; r /= 10 {
+		step *= 10
+	}
+	return rate.Format((bits + step/2) / step * step)
+}
+
+// shareCell tells a rate that is worked out: what is beyond four digits is noise.
+func shareCell(bits int64) string {
+	if bits == 0 {
+		return "-"
+	}
+	return about(bits, 4)
 }
 
 func rateCell(bits int64) string {

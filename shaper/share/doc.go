@@ -12,9 +12,9 @@
 // # Lending
 //
 // A pool is what the site may send to one other site, B bits per second, or its
-// uplink to all of them. Each of the N nodes that are up owns the safe share
-// S = B/N of each pool: it has it when it wants it, whatever others would like. Whatever a
-// node sends above S it has borrowed from others that do not use theirs:
+// uplink to all of them. Each of the N nodes that are up owns the safe share S (Safe) of
+// each pool, B/N but for 1/256 (Unshared): it has it when it wants it, whatever others would
+// like. Whatever a node sends above S it has borrowed from others that do not use theirs:
 //
 //	hungry node            idle node
 //	  want, ask  ─────────▶            every Period while hungry, or at once on a change
@@ -50,7 +50,7 @@
 // borrower that asks for less uses less from that moment, and no raise beyond that counts
 // until the lender has heard so. Hence what is used of i's share, by i and by
 // all borrowers, is at most S whatever notices are lost, late, doubled or out of
-// order, and the sum over all lenders at most N·S = B. (The simulation in
+// order, and the sum over all lenders at most N·S < B. (The simulation in
 // sim_test.go checks that for each pair and for the sum, after every event at
 // sites of up to eight nodes and after some at larger ones.)
 //
@@ -75,9 +75,10 @@
 // Nobody may keep that up: a node that goes on when its h bytes are gone sends a fifth
 // less than its rate until it has paid them back, and meanwhile the queue drains.
 //
-// What an excess left in the queue drains because an idle lender keeps back
-// 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow the
-// other way without a single notice.
+// What an excess left in the queue drains because N·S is less than B, which also has room
+// for what nobody paces (keepalives, connectivity checks: some kB/s), and because an idle
+// lender keeps back 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow
+// the other way without a single notice.
 //
 // Changes of membership and capacity reach the nodes at different times; while
 // views differ the sum may exceed B by the difference of the shares, and where a node that
