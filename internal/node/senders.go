@@ -28,7 +28,7 @@ type linkDemand struct {
 // over before it has an effect. What a node that wakes may send at once (headBytes), and what
 // others that rest give it of theirs (gifts.go), is for those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
 // weight. (A node of an all-to-all of 16 KiB among eight has 70 kB waiting at a time.)
-// And who has borrowed for next to nothing waits longer the next time.
+// And who has borrowed for next to nothing gives it back at once the next time.
 const (
 	backlog     = shaper.Backlog
 	hungryAfter = 10 * time.Millisecond  // with a backlog; or the time
@@ -36,7 +36,6 @@ const (
 	hungryCrowd = 30_000                 // and so many where others borrow besides,
 	hungryLast  = 400 * time.Millisecond // but no longer
 	hungryBusy  = 4                      // times as long, after nobody had anything to lend
-	hungryLate  = 8                      // the same, after what was lent was not worth while again and again
 	worthWhile  = 16 << 10               // bytes beyond the share: notices about them are several packets
 	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
@@ -187,9 +186,7 @@ func (s *sender) returned(now time.Time) {
 		return
 	}
 	l.on, l.poor = false, l.gain < worthWhile
-	if s.patience = min(2*s.patience, hungryLate); !l.poor {
-		s.patience = 1
-	}
+	s.patience = 1
 }
 
 // slow reports whether something waits for what the link lends, all that may leave ahead
