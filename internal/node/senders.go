@@ -98,9 +98,10 @@ func matters(was, is, share int64) bool {
 }
 
 // wants is see for a link for which nothing has been set. With a backlog that lasts,
-// until that has gone and a whole sample has shown so, it is all there is; with another,
-// or where it has been slow for two looks, its share; without one, what it has sent lately
-// and a quarter more, but no more than its share unless it has had such a backlog before.
+// until that has gone and a whole sample has shown so, it is all there is; with another, its
+// share; where it has been slow for two looks, twice what it may send; else what it has sent
+// lately and a quarter more, but no more than its share unless it has had such a backlog
+// before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
 		s.at, s.sent, s.patience = now, d.sent, 1
@@ -137,8 +138,11 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	}
 	want := max(s.rate*5/4, 1)
 	slow := d.slow()
-	if d.waiting >= backlog || slow && s.slow {
+	switch {
+	case d.waiting >= backlog:
 		want = max(want, d.share) // at once, since what is lent of it has to come back first
+	case slow && s.slow: // acknowledgements of what it receives, mostly: not all that it lends
+		want = max(want, min(max(2*d.rate, d.share/8), d.share))
 	}
 	if !s.began.IsZero() && (s.poor || want <= d.share && now.Sub(s.last) > borrowFor) {
 		s.enough(d)
