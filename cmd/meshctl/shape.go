@@ -93,7 +93,11 @@ func printShape(p *printer, r api.ShapeReply) {
 	p.line("")
 	p.row("SITE", "ALL NODES", "SHARE", "RATE", "BECAUSE", "WAITING", "SENT", "MARKED", "DROPPED")
 	for _, l := range r.Links {
-		p.row(l.Site, rateCell(l.Whole), shareCell(l.Share), shareCell(l.Rate), l.Why, bytesCell(uint64(l.Waiting+l.Queued)), bytesCell(l.Sent), l.Marked, l.Dropped)
+		now := shareCell(l.Rate, l.Whole)
+		if l.Set > 0 {
+			now = rateCell(l.Rate)
+		}
+		p.row(l.Site, rateCell(l.Whole), shareCell(l.Share, l.Whole), now, l.Why, bytesCell(uint64(l.Waiting+l.Queued)), bytesCell(l.Sent), l.Marked, l.Dropped)
 	}
 	p.line("")
 	p.row("NODE", "SITE", "PACKETS WAITING", "SENT", "MARKED", "DROPPED", "LONGEST WAIT")

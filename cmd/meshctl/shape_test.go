@@ -23,9 +23,9 @@ func shaped(t *testing.T, r api.ShapeReply) string {
 
 func TestPrintShape(t *testing.T) {
 	busy := api.ShapeReply{
-		Mode: "live", Nodes: 4, Uplink: 97_387_694,
+		Mode: "live", Nodes: 4, Uplink: 97_274_343,
 		Links: []api.ShapeLink{
-			{Site: "beta", Whole: 100e6, Share: 24_902_343, Rate: 97_387_694, Why: "lent by others", Waiting: 60_000, Queued: 5_400, Sent: 1_234_567_890, Marked: 17, Dropped: 2,
+			{Site: "beta", Whole: 100e6, Share: 24_902_343, Rate: 97_274_343, Why: "lent by others", Waiting: 60_000, Queued: 5_400, Sent: 1_234_567_890, Marked: 17, Dropped: 2,
 				Peers: []api.ShapePeer{
 					{Node: "b1", Waiting: 40, Queued: 3, Sent: 1_234_000_000, Marked: 17, Dropped: 2, WorstWait: 11_500, WorstQueue: 250},
 					{Node: "b2", Sent: 999}}},
@@ -48,10 +48,10 @@ NODE  SITE  PACKETS WAITING  SENT  MARKED  DROPPED  LONGEST WAIT
 `[1:]},
 		{"busy", busy, `
 shares are live; 4 nodes here
-to all sites together this node may send 97.39Mb/s
+to all sites together this node may send 97.27Mb/s
 
 SITE   ALL NODES  SHARE     RATE       BECAUSE         WAITING  SENT     MARKED  DROPPED
-beta   100Mb/s    24.9Mb/s  97.39Mb/s  lent by others  65.4 kB  1.23 GB  17      2
+beta   100Mb/s    24.9Mb/s  97.27Mb/s  lent by others  65.4 kB  1.23 GB  17      2
 gamma  -          -         -          no limit        0 B      0 B      0       0
 
 NODE  SITE  PACKETS WAITING  SENT     MARKED  DROPPED  LONGEST WAIT

@@ -189,7 +189,7 @@ func foundText(f *api.Found) string {
 	return fmt.Sprintf("%s measured %v ago", text, (time.Duration(f.Age) * time.Millisecond).Round(time.Second))
 }
 
-// about tells a rate in so many digits at most.
+// about tells a rate in so many digits at most, rounded.
 func about(bits int64, digits int) string {
 	step, most := int64(1), int64(math.Pow10(digits))
 	for r := bits; r >= most; r /= 10 {
@@ -198,10 +198,10 @@ func about(bits int64, digits int) string {
 	return rate.Format((bits + step/2) / step * step)
 }
 
-// shareCell tells a rate that is worked out: what is beyond four digits is noise.
-func shareCell(bits int64) string {
-	if bits == 0 {
-		return "-"
+// shareCell tells a part of a rate: what is beyond four digits is noise, unless it is the whole.
+func shareCell(bits, whole int64) string {
+	if bits == 0 || bits == whole {
+		return rateCell(bits)
 	}
 	return about(bits, 4)
 }

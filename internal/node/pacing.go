@@ -359,6 +359,9 @@ func (s stake) lowered() bool { return s.live > 0 && s.live+s.lent < s.fair() }
 // all-to-all some keep one node of a site busy only.
 func (s stake) rate() (bits int64, why string) {
 	asked := s.asked.Rate(s.whole)
+	if fair := s.fair(); asked > fair && asked <= s.whole/int64(max(s.nodes, 1)) {
+		asked = fair // B/N is what it means
+	}
 	switch {
 	case s.set > 0:
 		return s.set, "set"

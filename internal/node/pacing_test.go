@@ -48,6 +48,8 @@ func TestStakeRate(t *testing.T) {
 		{"a program's MATB", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit, asked: matb}, 7 * mbit, "program's MATB"},
 		{"a program's MATB without a limit", stake{nodes: 3, asked: matb}, 7 * mbit, "program's MATB"},
 		{"a program's MATB beyond the link", stake{whole: 5 * mbit, nodes: 3, asked: matb}, 5 * mbit, "program's MATB"},
+		{"a program's MATB that is B/N", stake{whole: 21 * mbit, nodes: 3, asked: matb}, share.Safe(21*mbit, 3), "program's MATB"},
+		{"an all-to-all of all nodes", stake{whole: 90 * mbit, nodes: 5, asked: alltoall}, share.Safe(90*mbit, 5), "alltoall"},
 		{"set", stake{whole: 90 * mbit, nodes: 3, live: 90 * mbit, asked: matb, set: 200 * mbit}, 200 * mbit, "set"},
 		{"set without a limit", stake{nodes: 3, set: mbit}, mbit, "set"},
 	} {

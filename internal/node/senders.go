@@ -28,7 +28,7 @@ type linkDemand struct {
 // over before it has an effect. What a node that wakes may send at once (headBytes), and what
 // others that rest give it of theirs (gifts.go), is for those. Loans are for what lasts: they need few notices, whatever the rate, and divide by
 // weight. (A node of an all-to-all of 16 KiB among eight has 70 kB waiting at a time.)
-// And who has borrowed for next to nothing gives it back at once the next time.
+// And who has borrowed for next to nothing gives it back as soon as it has less to send.
 const (
 	backlog     = shaper.Backlog
 	hungryAfter = 10 * time.Millisecond  // with a backlog; or the time

@@ -76,7 +76,7 @@
 // less than its rate until it has paid them back, and meanwhile the queue drains.
 //
 // What an excess left in the queue drains because N·S is less than B, which also has room
-// for what nobody paces (keepalives, connectivity checks: some kB/s), and because an idle
+// for what nobody paces (connectivity checks, what goes to hubs: some kB/s), and because an idle
 // lender keeps back 1/32 of its share (Reserve); that also lets acknowledgements of TCP flow
 // the other way without a single notice.
 //

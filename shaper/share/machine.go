@@ -36,7 +36,7 @@ const (
 const Reserve = 32
 
 // Unshared is the part of a limit that is nobody's share where several nodes have one: one
-// in so many. What nobody paces (keepalives, connectivity checks) has room in it, else the
+// in so many. What nobody paces (connectivity checks, what goes to hubs) has room in it, else the
 // queue would grow for as long as all send; and what waits there leaves.
 const Unshared = 256
 
