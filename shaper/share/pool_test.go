@@ -39,3 +39,18 @@ func TestHold(t *testing.T) {
 		}
 	}
 }
+
+// TestSafe: several nodes leave what nobody paces some room, and not much; one has all.
+func TestSafe(t *testing.T) {
+	for _, b := range []int64{0, 1, 255, 20 * mbit, 100 * mbit, 1000 * mbit} {
+		if got := Safe(b, 1); got != b {
+			t.Errorf("of %d one node has %d", b, got)
+		}
+		for _, n := range []int{2, 3, 4, 64} {
+			sum := Safe(b, n) * int64(n)
+			if most := b * 997 / 1000; b >= 256 && (sum > most || sum < b*99/100-int64(n)) || sum > b || sum < 0 {
+				t.Errorf("of %d %d nodes have %d together", b, n, sum)
+			}
+		}
+	}
+}
