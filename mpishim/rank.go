@@ -14,8 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,12 +96,12 @@ func RunRank(args []string) int {
 		return say.end(code, fmt.Sprintf("%s: %s", what, args[0]))
 	}
 	watchParent(func() { cmd.Process.Kill(); os.Exit(CodeFailed) })
-	var told atomic.Bool
+	told, tell := make(chan struct{}), sync.Once{}
 	forward := unix.Getpgrp() != os.Getpid()
 	go func() { // ends with the process
 		for sig := range signals {
 			if sig == syscall.SIGTERM || sig == syscall.SIGINT {
-				told.Store(true)
+				tell.Do(func() { close(told) })
 			}
 			if forward {
 				cmd.Process.Signal(sig)
@@ -115,7 +115,7 @@ func RunRank(args []string) int {
 	if out != nil {
 		out.end()
 	}
-	return say.status(err, told.Load())
+	return say.status(err, told)
 }
 
 // watchParent calls gone when the launcher's process that started us ends. What runs in
@@ -156,9 +156,13 @@ func (s rankSay) end(code int, what string) int {
 	return code
 }
 
+// heedTime is how long a signal to the process group may take to reach this process
+// when it has ended the program.
+const heedTime = 200 * time.Millisecond
+
 // status turns the program's end into our exit code. A rank that was told to
 // end is not worth a line: another one is the reason.
-func (s rankSay) status(err error, told bool) int {
+func (s rankSay) status(err error, told <-chan struct{}) int {
 	var exit *osexec.ExitError
 	if !errors.As(err, &exit) {
 		if err != nil {
@@ -166,11 +170,20 @@ func (s rankSay) status(err error, told bool) int {
 		}
 		return 0
 	}
-	code, what := wordStatus(exit.Sys().(syscall.WaitStatus))
-	if told {
-		return code
+	ws := exit.Sys().(syscall.WaitStatus)
+	code, what := wordStatus(ws)
+	if sig := ws.Signal(); sig == syscall.SIGTERM || sig == syscall.SIGINT { // else others may end us before we have said it
+		select {
+		case <-told:
+		case <-time.After(heedTime):
+		}
 	}
-	return s.end(code, what)
+	select {
+	case <-told:
+		return code
+	default:
+		return s.end(code, what)
+	}
 }
 
 // wordStatus returns the exit code, 128+n for signal n, and how to say it.

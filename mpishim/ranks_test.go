@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -214,6 +215,28 @@ func TestWorkDir(t *testing.T) {
 		got, err := workDir(tt.dir, tt.must)
 		if got != tt.want || (err != nil) != tt.bad || tt.bad && !strings.Contains(err.Error(), tt.dir) {
 			t.Errorf("workDir(%q, %v) = %q, %v, want %q", tt.dir, tt.must, got, err, tt.want)
+		}
+	}
+}
+
+// TestToldLate: a signal to the group ends the rank, and reaches its parent after that.
+func TestToldLate(t *testing.T) {
+	cmd := osexec.Command("/bin/sh", "-c", "kill -TERM $$")
+	err := cmd.Run()
+	for _, tt := range []struct {
+		late bool
+		want string
+	}{
+		{true, ""},
+		{false, secretMark(jobSecret()) + "1 on b1 was killed by signal 15 (SIGTERM)\n"},
+	} {
+		told := make(chan struct{})
+		if tt.late {
+			time.AfterFunc(heedTime/10, func() { close(told) })
+		}
+		var out strings.Builder
+		if code := (rankSay{"1 on b1", &out}).status(err, told); code != 143 || out.String() != tt.want {
+			t.Errorf("late %v: got code %d and %q, want 143 and %q", tt.late, code, &out, tt.want)
 		}
 	}
 }
