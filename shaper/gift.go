@@ -145,20 +145,25 @@ func (m *model) short(now int64, l *Link) int {
 	return n - most
 }
 
-// give spends up to so many bytes of what may leave at once, and returns how many.
-func (m *model) give(now int64, l *Link, bytes int, until int64) int {
+// give spends up to so many bytes of what may leave at once, and returns how many; soon
+// that it has none, but will have. Where something waits it notes that it was asked in vain.
+func (m *model) give(now int64, l *Link, bytes int, until int64) (given int, soon bool) {
 	limits := m.limits(l)
-	if l.waits() || l.released > 0 || len(limits) == 0 || m.uplink.rate != 0 && m.backlogged() {
-		return 0
+	if len(limits) == 0 {
+		return 0, false
+	}
+	if !m.mayGive(l) {
+		l.wanted = true
+		return 0, false
 	}
 	for _, b := range limits {
 		b.gifts.drop()
 		if bytes = min(bytes, b.holds(now)); b.gifts.room(now) == nil {
-			return 0
+			return 0, true
 		}
 	}
 	if bytes < m.two/2 {
-		return 0
+		return 0, true
 	}
 	for _, b := range limits {
 		b.rested(now)
@@ -166,7 +171,22 @@ func (m *model) give(now int64, l *Link, bytes int, until int64) int {
 		b.gifts.note(now, gift{bytes, until})
 	}
 	l.given += uint64(bytes)
-	return bytes
+	return bytes, false
+}
+
+// mayGive reports whether nothing waits for what a link may send.
+func (m *model) mayGive(l *Link) bool {
+	return !l.waits() && l.released == 0 && (m.uplink.rate == 0 || !m.backlogged())
+}
+
+// takeFreed reports whether a link that was asked in vain may give now, once.
+func (m *model) takeFreed() (freed bool) {
+	for _, l := range m.links {
+		if l.wanted && m.mayGive(l) {
+			l.wanted, freed = false, true
+		}
+	}
+	return freed
 }
 
 // accept lets a link that waits send so many bytes at once.
@@ -209,8 +229,11 @@ func (l *Link) Short() int {
 
 // Give spends up to so many bytes of what this node could send at once over a link that
 // it does not use, and returns how many. Another node may send them instead, within life
-// from now on: if not, they are lost. A link without extra bytes gives nothing.
-func (l *Link) Give(bytes int, life time.Duration) int {
+// from now on: if not, they are lost. If it gives nothing, soon says that it has given or
+// sent all that it had, and will have more within milliseconds. A link without extra bytes
+// gives nothing; nor does one for which something waits: when that ends, Config.Freed is
+// called.
+func (l *Link) Give(bytes int, life time.Duration) (given int, soon bool) {
 	s := l.s
 	s.mu.lock()
 	defer s.mu.unlock()

@@ -91,7 +91,7 @@ func (town *giftTown) run(d int64, load func(i int, g *giver)) {
 			case m.gives:
 				m.to.m.accept(now, m.to.l, m.bytes, m.asked+giftLife)
 			default:
-				if got := m.to.m.give(now, m.to.l, m.bytes, now+giftLife); got > 0 {
+				if got, _ := m.to.m.give(now, m.to.l, m.bytes, now+giftLife); got > 0 {
 					town.post(giftMail{to: m.from, from: m.to, bytes: got, asked: m.asked, gives: true})
 				}
 			}
@@ -197,7 +197,13 @@ func TestGiftEnds(t *testing.T) {
 // share has made up for it and nobody can use it any more.
 func TestGiveOfOwn(t *testing.T) {
 	g := newGiver(t)
-	give := func() int { return g.m.give(g.now, g.l, 1<<20, g.now+giftLife) }
+	give := func() int {
+		got, soon := g.m.give(g.now, g.l, 1<<20, g.now+giftLife)
+		if want := got == 0 && !g.l.waits() && g.l.down.extra > 0; soon != want {
+			t.Errorf("it gives %d bytes, and will have more soon: %v, want %v", got, soon, want)
+		}
+		return got
+	}
 	g.run(g.now+20*ms, nil)
 	first := give()
 	if first < giftExtra || first > giftExtra+Pair {
@@ -234,7 +240,7 @@ func TestGiveOfOwn(t *testing.T) {
 func TestGiverWithoutHead(t *testing.T) {
 	g := newGiver(t)
 	g.run(g.now+20*ms, nil)
-	if got := g.m.give(g.now, g.l, 1<<20, g.now+giftLife); got < giftExtra {
+	if got, _ := g.m.give(g.now, g.l, 1<<20, g.now+giftLife); got < giftExtra {
 		t.Fatalf("it gives %d bytes", got)
 	}
 	g.m.setMost(g.now, g.l, 0, 0)
@@ -283,4 +289,44 @@ func TestGiftsAreNoLateness(t *testing.T) {
 	if got := g.l.down.late; got > 0 {
 		t.Errorf("a thread that was never late has %d µs to catch up", got/us)
 	}
+}
+
+// TestFreed: who was asked while something waited says, once, when nothing does any more;
+// where the uplink is what limits, when nothing waits for it on any link.
+func TestFreed(t *testing.T) {
+	g := newGiver(t)
+	other := g.link(0)
+	f := g.flow(other)
+	g.m.setUplinkMost(g.now, giftWhole, giftExtra)
+	freed := func(what string, want bool) {
+		t.Helper()
+		if got := g.m.takeFreed(); got != want {
+			t.Errorf("%s: freed %v, want %v", what, got, want)
+		}
+	}
+	give := func() {
+		t.Helper()
+		if got, soon := g.m.give(g.now, g.l, 1<<20, g.now+giftLife); got != 0 || soon {
+			t.Errorf("a node that waits gives %d bytes, more soon: %v", got, soon)
+		}
+	}
+	g.run(g.now+20*ms, nil)
+	g.fill(20_000)
+	freed("before anybody asks", false)
+	give()
+	give()
+	freed("while it waits", false)
+	g.run(g.now+100*ms, nil)
+	freed("when all has left", true)
+	freed("then", false)
+	g.m.setUplink(g.now, giftOwn)
+	g.run(g.now+20*ms, nil)
+	for other.out.bytes < 20_000 {
+		g.seq++
+		g.send(f, sealed(g.seq, 1452))
+	}
+	give()
+	freed("while another link waits", false)
+	g.run(g.now+100*ms, nil)
+	freed("when that has sent all", true)
 }

@@ -54,6 +54,7 @@ type linkState struct {
 	eased    int64 // when window was last made smaller
 	healed   uint64
 	virtual  uint64 // bytes served, for sharing the uplink
+	wanted   bool   // others have asked it to give, and something waited
 	given    uint64 // bytes that other nodes may send instead
 	taken    uint64 // bytes that other nodes have given
 }

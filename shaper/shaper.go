@@ -61,6 +61,10 @@ type Config struct {
 	// is said of Kick and goroutines holds here, too.
 	PollLate func()
 
+	// Freed, which may be nil, is called by the pacing thread when nothing waits any more
+	// for what a link may send that was asked to give meanwhile (Link.Give).
+	Freed func()
+
 	// Hold is asked by the pacing thread before it sleeps, whether it may keep one
 	// of Go's processors meanwhile, and told whether there is traffic for which it
 	// wants it. If not, it may be late. If it may, the owner should have seen to one

@@ -170,13 +170,16 @@ func (s *Shaper) pass() (word uint32, due int64) {
 	s.thread.until = 0
 	for {
 		f := s.m.pick(s.clock.now())
-		kick := s.m.kick()
-		if f == nil && !kick {
+		kick, freed := s.m.kick(), s.cfg.Freed != nil && s.m.takeFreed()
+		if f == nil && !kick && !freed {
 			break
 		}
 		s.mu.unlock()
 		if kick {
 			s.cfg.Kick()
+		}
+		if freed {
+			s.cfg.Freed()
 		}
 		if f != nil {
 			f.send(f.batch)

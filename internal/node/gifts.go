@@ -13,35 +13,31 @@ import (
 
 // Gifts (see share.Gift) are what a node asks others of its site for when more waits than
 // it may send at once, and gives them of what it does not use. Who sends asks (pacing.poll),
-// and who reads notices answers. The machine has no part in them; it knows of whom there is
-// little to be had.
+// and who reads notices answers. The machine has no part in them.
 
-// asking is when another node is asked for gifts for a link.
+// asking is when another node is asked for gifts for a link. Who has nothing to give because
+// it sends, or lends, does not answer but makes an offer when that ends: so nodes that all
+// send do not ask each other all the time, and each hears at once of one that does no longer.
 type asking struct {
-	last   time.Time
-	every  time.Duration // after the last
-	barren time.Time     // until when it has little to give
+	next time.Time // not before
 
 	gave     bool
 	answered time.Duration // if it gave, the latest request that it gave something for
+
+	owed bool // it has asked this node in vain, and is to have an offer
 }
 
 // due reports whether it is to be asked now.
-func (a *asking) due(now time.Time) bool {
-	pause := a.every
-	if now.Before(a.barren) {
-		pause = share.AskBarren
-	}
-	return now.Sub(a.last) >= pause
-}
+func (a *asking) due(now time.Time) bool { return !now.Before(a.next) }
 
-// asked notes that it has been: more seldom the next time, unless that brings something.
-func (a *asking) asked(now time.Time) {
-	if a.every = min(2*a.every, share.AskSeldom); now.Sub(a.last) > share.AskBarren+share.AskSeldom {
-		a.every = share.AskEvery // it is another backlog
-	}
-	a.last = now
-}
+// asked notes that it has been.
+func (a *asking) asked(now time.Time) { a.next = now.Add(share.AskSilent) }
+
+// gives notes that a request made at some time was answered by something of use.
+func (a *asking) gives(at time.Time) { a.next = at.Add(share.AskEvery) }
+
+// offers notes that it will have something to give.
+func (a *asking) offers(now time.Time) { a.next = now.Add(share.AskOffered) }
 
 // transit is what a request and its answer take beside ranks that spin.
 const transit = time.Millisecond
@@ -60,6 +56,7 @@ func (p *pacing) askAround() {
 		return
 	}
 	type need struct {
+		link  *pacedLink
 		site  string
 		short int
 		whole int64
@@ -72,13 +69,16 @@ func (p *pacing) askAround() {
 			continue
 		}
 		if short := l.Short(); short > 0 {
-			l.sought = now
-			needs = append(needs, need{site, short, l.head.whole})
+			needs = append(needs, need{l, site, short, l.head.whole})
 		}
 	}
 	p.mu.Unlock()
 	for _, n := range needs {
-		s.ask(now, n.site, n.short, n.whole)
+		if s.ask(now, n.site, n.short, n.whole) {
+			p.mu.Lock()
+			n.link.sought = now
+			p.mu.Unlock()
+		}
 	}
 }
 
@@ -95,45 +95,59 @@ func (p *pacing) given(site string, bytes int, until time.Time) bool {
 	return l.Accept(bytes, until)
 }
 
-// give spends what this node has for another, and returns how many bytes. While it lends it
-// gives nothing: what it may send ahead is all that it has until the loan comes back, and
-// grows by what is not lent, that is slowly.
-func (p *pacing) give(site string, bytes int, life time.Duration) int {
+// give spends what this node has for another, and returns how many bytes; if none, whether
+// there will be some soon. While it lends it gives nothing: what it may send ahead is all
+// that it has until the loan comes back, and grows by what is not lent, that is slowly.
+func (p *pacing) give(site string, bytes int, life time.Duration) (given int, soon bool) {
 	p.mu.Lock()
 	l := p.links[site]
 	lends := p.live[site].lent > 0 || p.live[""].lent > 0
 	p.mu.Unlock()
 	if lends {
-		return 0
+		return 0, false
 	}
 	if l == nil { // this node has never sent there, and its share is the others' all the more
 		_ = p.link(site, func(*pacedLink) {})
 		p.changed()
-		return 0 // what it can give counts from now on
+		return 0, true // what it can give counts from now on
 	}
 	return l.Give(bytes, life)
 }
 
 // ask asks the others of the site, those whose turn it is, for what is short of a link on
-// which all may send so many bits per second. It may be called by anybody, and does not
-// block.
-func (s *liveShares) ask(now time.Time, site string, short int, whole int64) {
+// which all may send so many bits per second, and reports whether there are such. It may be
+// called by anybody, and does not block.
+func (s *liveShares) ask(now time.Time, site string, short int, whole int64) bool {
 	mates := s.mates.Load()
 	if mates == nil {
-		return
+		return false
 	}
 	g := share.Gift{
 		Pool:  share.PoolName(site),
 		Bytes: askFor(short, whole, len(*mates)),
 		Asked: now.Sub(s.began).Truncate(time.Microsecond),
 	}
+	due := s.gifts.due(now, *mates, request{g.Pool, g.Asked})
+	if len(due) == 0 {
+		return false
+	}
 	data := g.Append(nil)
-	for _, id := range s.gifts.due(now, *mates, request{g.Pool, g.Asked}) {
+	for _, id := range due {
 		s.send(id, data)
+	}
+	return true
+}
+
+// offer tells those that have asked this node in vain that they may ask again. If it still
+// has nothing to give it tells them later. It may be called by anybody, and does
+// not block.
+func (s *liveShares) offer() {
+	for _, by := range s.gifts.owed() {
+		s.send(by.id, share.Gift{Does: share.Offers, Pool: by.pool}.Append(nil))
 	}
 }
 
-// takeGift answers a request for gifts, or takes one in.
+// takeGift answers a request for gifts, or takes in a gift or an offer.
 func (s *liveShares) takeGift(from peer.ID, data []byte) error {
 	g, err := share.ParseGift(data)
 	if err != nil {
@@ -143,23 +157,41 @@ func (s *liveShares) takeGift(from peer.ID, data []byte) error {
 		if share.PoolName(site) != g.Pool {
 			continue
 		}
-		if !g.Gives {
-			if g.Bytes = s.cfg.give(site, g.Bytes, share.GiftLife); g.Bytes > 0 {
-				g.Gives = true
-				s.send(from, g.Append(nil))
-			}
-			return nil
-		}
 		by := giver{from, g.Pool}
-		if !s.gifts.answers(by, request{g.Pool, g.Asked}) {
-			return nil // it comes for the second time, or nobody has asked for it
-		}
-		if until := s.began.Add(g.Asked + share.GiftLife); time.Now().Before(until) && s.cfg.given(site, g.Bytes, until) {
-			s.gifts.useful(by)
+		switch g.Does {
+		case share.Asks:
+			s.answer(by, site, g)
+		case share.Offers:
+			s.gifts.offers(by, time.Now())
+		case share.Gives:
+			if !s.gifts.answers(by, request{g.Pool, g.Asked}) {
+				break // it comes for the second time, or nobody has asked for it
+			}
+			asked := s.began.Add(g.Asked)
+			if until := asked.Add(share.GiftLife); time.Now().Before(until) && s.cfg.given(site, g.Bytes, until) {
+				s.gifts.useful(by, asked)
+			}
 		}
 		return nil
 	}
 	return nil
+}
+
+// answer gives what there is, or makes an offer: at once where there will be something soon,
+// else when this node sends and lends no longer.
+func (s *liveShares) answer(by giver, site string, g share.Gift) {
+	s.gifts.owe(by, true) // before it is found to send: that may end meanwhile
+	given, soon := s.cfg.give(site, g.Bytes, share.GiftLife)
+	switch {
+	case given > 0:
+		g.Does, g.Bytes = share.Gives, given
+	case soon:
+		g = share.Gift{Does: share.Offers, Pool: g.Pool}
+	default:
+		return
+	}
+	s.gifts.owe(by, false)
+	s.send(by.id, g.Append(nil))
 }
 
 // giftBook is what a node knows of those that it asks for gifts. It is safe for concurrent
@@ -212,20 +244,39 @@ func (b *giftBook) answers(by giver, r request) bool {
 	return true
 }
 
-// useful notes that what a node has given is of use: it is asked soon again.
-func (b *giftBook) useful(by giver) {
+// useful notes that what a node has given for a request made at some time is of use: it is
+// asked soon again.
+func (b *giftBook) useful(by giver, at time.Time) {
 	b.mu.Lock()
-	b.asking(by).every = share.AskEvery
+	b.asking(by).gives(at)
 	b.mu.Unlock()
 }
 
-// learn takes in until when those that have been asked are known to have little to give.
-func (b *giftBook) learn(barren func(giver) time.Time) {
+// offers notes that a node will have something to give.
+func (b *giftBook) offers(by giver, now time.Time) {
+	b.mu.Lock()
+	b.asking(by).offers(now)
+	b.mu.Unlock()
+}
+
+// owe notes whether a node is to have an offer.
+func (b *giftBook) owe(to giver, owed bool) {
+	b.mu.Lock()
+	b.asking(to).owed = owed
+	b.mu.Unlock()
+}
+
+// owed returns those that are to have an offer, and forgets that they are.
+func (b *giftBook) owed() (all []giver) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for by, a := range b.askings {
-		a.barren = barren(by)
+		if a.owed {
+			a.owed = false
+			all = append(all, by)
+		}
 	}
+	return all
 }
 
 // keep forgets all but some.
@@ -233,11 +284,6 @@ func (b *giftBook) keep(mates []peer.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.askings, func(by giver, _ *asking) bool { return !slices.Contains(mates, by.id) })
-}
-
-// learn is what the machine knows of whom there is little to be had.
-func (s *liveShares) learn() {
-	s.gifts.learn(func(by giver) time.Time { return s.began.Add(s.m.Barren(by.id, by.pool)) })
 }
 
 // request is one for gifts that this node has sent.

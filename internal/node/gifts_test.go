@@ -51,31 +51,46 @@ func TestGifts(t *testing.T) {
 	}
 }
 
-// TestBarren: of who is hungry, or lends to this node, is known that there is little to be
-// had, until that ends.
-func TestBarren(t *testing.T) {
+// TestOffers: over real sockets, who has asked in vain a node that sends or lends hears from
+// it when that ends, and one that has nothing left for the moment says so at once.
+func TestOffers(t *testing.T) {
 	town := shareTown(t, fixedLimits{link: 100 * mbit}, "here", "here", "there")
-	sends := func(i int, sending bool) {
-		town[i].mu.Lock()
-		town[i].sending = sending
-		town[i].mu.Unlock()
-		town[i].active("there")
+	asker, other := town[0], town[1]
+	by := giver{other.cfg.self.ID, share.PoolName("there")}
+	set := func(spare int, soon bool) {
+		other.mu.Lock()
+		other.spare, other.soon = spare, soon
+		other.mu.Unlock()
 	}
-	known := func(i int) bool {
-		b := &town[i].gifts
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		a := b.asking(giver{town[1-i].cfg.self.ID, share.PoolName("there")})
-		return !a.barren.IsZero() && !a.barren.Equal(town[i].began)
+	next := func() time.Duration { // from now until it is asked
+		asker.gifts.mu.Lock()
+		defer asker.gifts.mu.Unlock()
+		return time.Until(asker.gifts.asking(by).next)
 	}
-	for range 2 { // the first makes them known
-		known(0)
-		known(1)
-		sends(0, true)
-		eventually.Holds(t, "it is known that node 0 is hungry and node 1 lends to it", func() bool { return known(0) && known(1) })
-		sends(0, false)
-		eventually.Holds(t, "it is known that neither is so", func() bool { return !known(0) && !known(1) })
+	ask := func() {
+		t.Helper()
+		eventually.Holds(t, "the other is known, and asked", func() bool { return asker.ask(time.Now(), "there", 8000, 100*mbit) })
 	}
+	owed := func() bool {
+		other.gifts.mu.Lock()
+		defer other.gifts.mu.Unlock()
+		return other.gifts.asking(giver{asker.cfg.self.ID, by.pool}).owed
+	}
+	set(0, false)
+	ask()
+	eventually.Holds(t, "a node that sends owes an offer", owed)
+	asker.gifts.mu.Lock()
+	asker.gifts.asking(by).next = time.Now().Add(time.Hour) // the silence is no time that a test could tell from its own lateness
+	asker.gifts.mu.Unlock()
+	other.offer()
+	eventually.Holds(t, "the offer has come", func() bool { return next() <= share.AskOffered })
+	if owed() {
+		t.Error("after an offer another one is owed")
+	}
+	set(0, true)
+	ask()
+	eventually.Holds(t, "who has nothing for the moment offers at once", func() bool { return next() <= share.AskOffered && !owed() })
+	other.offer() // to nobody
 }
 
 // TestGiftsTakenIn: of what others say that they give only what answers a request of just
@@ -93,7 +108,7 @@ func TestGiftsTakenIn(t *testing.T) {
 		s.sites = []string{"there"}
 		s.mates.Store(&[]peer.ID{{1}, {2}, {3}})
 		gift := func(from byte, site string, bytes int, asked time.Duration) {
-			g := share.Gift{Gives: true, Pool: share.PoolName(site), Bytes: bytes, Asked: asked}
+			g := share.Gift{Does: share.Gives, Pool: share.PoolName(site), Bytes: bytes, Asked: asked}
 			if err := s.takeGift(peer.ID{from}, g.Append(nil)); err != nil {
 				t.Error(err)
 			}
@@ -133,9 +148,8 @@ func TestAskFor(t *testing.T) {
 	}
 }
 
-// TestAsking: who has given nothing is asked more seldom, each other node by itself; what
-// it gives, or a new backlog, has it asked soon again. And who is hungry itself is asked
-// less than that.
+// TestAsking: who does not answer is asked seldom, each other node by itself; who gives, or
+// makes an offer, is asked soon again.
 func TestAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLiveShares(shareConfig{
@@ -144,31 +158,38 @@ func TestAsking(t *testing.T) {
 		})
 		s.sites = []string{"there"}
 		s.mates.Store(&[]peer.ID{{1}, {2}, {3}})
-		s.gifts.asking(giver{peer.ID{3}, share.PoolName("there")}).barren = time.Now().Add(36 * time.Millisecond)
 		asks := map[peer.ID][]int64{} // ms
 		began := time.Now()
 		for d := range int64(100) {
 			before := map[peer.ID]time.Time{}
 			for by, a := range s.gifts.askings {
-				before[by.id] = a.last
+				before[by.id] = a.next
 			}
-			if d < 40 || d >= 80 {
-				s.ask(time.Now(), "there", 9000, 100*mbit)
-			}
+			asked := s.ask(time.Now(), "there", 9000, 100*mbit)
 			for by, a := range s.gifts.askings {
-				if a.last != before[by.id] {
+				if a.next != before[by.id] {
 					asks[by.id] = append(asks[by.id], time.Since(began).Milliseconds())
+					asked = false
 				}
 			}
-			if d == 15 {
-				g := share.Gift{Gives: true, Pool: share.PoolName("there"), Bytes: 100, Asked: s.gifts.requests[len(s.gifts.requests)-1].at}
+			if asked {
+				t.Errorf("after %d ms it says that it has asked, and has not", d)
+			}
+			last := s.gifts.requests[len(s.gifts.requests)-1].at
+			notices := map[int64]share.Gift{
+				0:  {Does: share.Gives, Bytes: 100, Asked: last},
+				2:  {Does: share.Gives, Bytes: 100, Asked: last},
+				15: {Does: share.Offers},
+			}
+			if g, ok := notices[d]; ok {
+				g.Pool = share.PoolName("there")
 				if err := s.takeGift(peer.ID{2}, g.Append(nil)); err != nil {
 					t.Error(err)
 				}
 			}
 			time.Sleep(time.Millisecond)
 		}
-		for id, want := range map[peer.ID][]int64{{1}: {0, 2, 6, 14, 22, 30, 38, 80, 82, 86, 94}, {2}: {0, 2, 6, 14, 16, 20, 28, 36, 80, 82, 86, 94}, {3}: {0, 32, 36, 80, 82, 86, 94}} {
+		for id, want := range map[peer.ID][]int64{{1}: {0, 32, 64, 96}, {2}: {0, 2, 4, 16, 48, 80}, {3}: {0, 32, 64, 96}} {
 			if got := asks[id]; !slices.Equal(got, want) {
 				t.Errorf("node %d is asked after %d ms, want %d", id[0], got, want)
 			}

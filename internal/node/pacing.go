@@ -23,6 +23,7 @@ type pacing struct {
 	bell   *bell                  // has kick called
 	late   *bell                  // has poll called
 	first  *firstWindows          // of TCP's
+	free   atomic.Bool            // others that have asked for gifts in vain may ask again
 
 	mu     sync.Mutex // guards the rest
 	links  map[string]*pacedLink
@@ -76,7 +77,7 @@ func (d *daemon) startPacing() error {
 		return err
 	}
 	d.onClose("the pacer's other bell", p.late)
-	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, PollLate: p.late.ring, Active: p.active, Hold: d.mayHold()}
+	cfg := shaper.Config{Log: d.log, Kick: p.bell.ring, Poll: p.poll, PollLate: p.late.ring, Freed: p.freed, Active: p.active, Hold: d.mayHold()}
 	if p.shaper, err = shaper.New(cfg); err != nil {
 		return err
 	}
@@ -162,6 +163,9 @@ func (p *pacing) lent(site string, r lentRate) {
 	if was.contended = r.contended; was != r {
 		p.changed()
 	}
+	if s := p.d.shares; s != nil && was.lent > 0 && r.lent == 0 {
+		s.offer()
+	}
 }
 
 // Flow implements peer.Pacer: nodes of this site are not paced.
@@ -208,6 +212,13 @@ func (p *pacing) active(site string) {
 	}
 }
 
+// freed is called by the pacing thread when links have nothing waiting any more that others
+// have asked to give.
+func (p *pacing) freed() {
+	p.free.Store(true)
+	p.late.ring()
+}
+
 // membersChanged is called when the nodes of the site or the limits have changed.
 func (p *pacing) membersChanged() {
 	if p.d.shares != nil {
@@ -222,6 +233,9 @@ func (p *pacing) membersChanged() {
 func (p *pacing) poll() {
 	if s := p.d.shares; s != nil {
 		s.glance()
+		if p.free.Swap(false) {
+			s.offer()
+		}
 		p.askAround()
 	}
 	p.mu.Lock()

@@ -190,16 +190,16 @@ func TestHeadroom(t *testing.T) {
 		}
 	}
 	want("three nodes", headBytes(3))
-	gives := func(what string, want int) {
+	gives := func(what string, want int, wantSoon bool) {
 		t.Helper()
-		if got := p.give("beta", 4000, time.Second); got != want {
-			t.Errorf("%s: it gives %d bytes of 4000, want %d", what, got, want)
+		if got, soon := p.give("beta", 4000, time.Second); got != want || soon != wantSoon {
+			t.Errorf("%s: it gives %d bytes of 4000, more soon: %v, want %d, %v", what, got, soon, want, wantSoon)
 		}
 	}
-	gives("with nothing to send", 4000)
+	gives("with nothing to send", 4000, false)
 	p.lent("beta", lentRate{bits: 1 * mbit, lent: 29 * mbit})
 	want("while it lends", headBytes(3))
-	gives("while it lends", 0) // else it would have nothing when it wakes
+	gives("while it lends", 0, false) // else it would have nothing when it wakes
 	wantRate(t, d, "while it lends", "beta", 1*mbit, "lent to others")
 	p.lent("beta", lentRate{bits: 20 * mbit})
 	wantRate(t, d, "while the receiver says so", "beta", 20*mbit, "lowered by others")

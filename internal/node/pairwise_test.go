@@ -23,8 +23,8 @@ func TestPairwise(t *testing.T) {
 		most      float64 // of the time without pacing
 		queue     float64 // bytes: heads or gifts, or what is lent and taken back by notices that take 3 ms
 	}{
-		{20, 64, 1.05, 45e3}, {100, 4, 1.15, 20e3}, {100, 16, 1.1, 45e3}, {100, 32, 1.1, 55e3}, {100, 64, 1.1, 45e3},
-		{100, 128, 1.12, 50e3}, {100, 1024, 1.08, 64e3}, {400, 256, 1.42, 70e3},
+		{20, 64, 1.05, 60e3}, {100, 4, 1.15, 20e3}, {100, 16, 1.06, 45e3}, {100, 32, 1.06, 55e3}, {100, 64, 1.09, 45e3},
+		{100, 128, 1.12, 60e3}, {100, 1024, 1.08, 64e3}, {400, 256, 1.42, 70e3},
 	} {
 		size := float64(tt.kib) * 1100 // on the wire
 		loops := max(2, 256/tt.kib)
@@ -75,7 +75,8 @@ type exchanger struct {
 	ends    time.Duration  // and until when
 	given   []exchangeGift // by it
 	askings [8]asking      // of each other node
-	left    float64        // of a byte, in what has been sent
+	lent    bool
+	left    float64 // of a byte, in what has been sent
 	glanced time.Duration
 	wake    time.Duration // of the machine
 	woken   bool          // its link was idle
@@ -212,6 +213,11 @@ func (x *exchange) pace(i int) {
 	if len(n.waits) == 0 {
 		n.waiting = 0 // parts of a byte add up to one
 	}
+	lent := n.m.Lent("") > 0
+	if !lent && (n.lent || len(n.waits) == 0) {
+		x.offer(i)
+	}
+	n.lent = lent
 	switch {
 	case n.waiting < shaper.Backlog:
 		n.full = time.Time{}
@@ -240,9 +246,7 @@ func (x *exchange) look(i int) {
 		return
 	}
 	for to := i / 4 * 4; to < i/4*4+4; to++ {
-		a := &n.askings[to]
-		a.barren = x.began().Add(n.m.Barren(peer.ID{byte(to)}, share.PoolName("there")))
-		if to != i && a.due(x.time()) {
+		if a := &n.askings[to]; to != i && a.due(x.time()) {
 			a.asked(x.time())
 			x.post(i, to, share.Gift{Bytes: askFor(int(short), int64(x.rate*8), 3), Asked: x.now}.Append(nil))
 		}
@@ -281,16 +285,34 @@ func (n *exchanger) away(now time.Duration) (bytes float64) {
 func (x *exchange) gift(l exchangeNotice) {
 	n := x.nodes[l.to]
 	g, _ := share.ParseGift(l.data)
+	a := &n.askings[l.from]
 	switch {
-	case g.Gives && x.now < g.Asked+share.GiftLife:
-		n.taken, n.ends = n.taken+float64(g.Bytes), g.Asked+share.GiftLife
-		n.askings[l.from].every = share.AskEvery
-	case !g.Gives && len(n.waits) == 0 && n.m.Lent("") == 0:
-		if g.Bytes = int(min(float64(g.Bytes), n.credit)); g.Bytes >= shaper.Pair/2 {
+	case g.Does == share.Offers:
+		a.offers(x.time())
+	case g.Does == share.Gives:
+		if x.now < g.Asked+share.GiftLife {
+			n.taken, n.ends = n.taken+float64(g.Bytes), g.Asked+share.GiftLife
+			a.gives(x.began().Add(g.Asked))
+		}
+	case len(n.waits) > 0 || n.m.Lent("") > 0:
+		a.owed = true
+	default:
+		if g.Does, g.Bytes = share.Gives, int(min(float64(g.Bytes), n.credit)); g.Bytes < shaper.Pair/2 {
+			g = share.Gift{Does: share.Offers}
+		} else {
 			n.credit -= float64(g.Bytes)
 			n.given = append(slices.DeleteFunc(n.given, func(g exchangeGift) bool { return x.now >= g.until }), exchangeGift{float64(g.Bytes), x.now + share.GiftLife})
-			g.Gives = true
-			x.post(l.to, l.from, g.Append(nil))
+		}
+		x.post(l.to, l.from, g.Append(nil))
+	}
+}
+
+// offer tells those that have asked a node in vain that they may ask again.
+func (x *exchange) offer(i int) {
+	for to := range x.nodes[i].askings {
+		if a := &x.nodes[i].askings[to]; a.owed {
+			a.owed = false
+			x.post(i, to, share.Gift{Does: share.Offers}.Append(nil))
 		}
 	}
 }

@@ -45,9 +45,10 @@ type shareConfig struct {
 	// demand tells what is wanted of the link to a site.
 	demand func(site string) linkDemand
 	// give spends bytes that this node may send to a site for another node, which is to
-	// send them within life, and returns how many; given takes in such bytes, to be sent
-	// until a moment.
-	give  func(site string, bytes int, life time.Duration) int
+	// send them within life, and returns how many; if none, whether there will be some
+	// within milliseconds. If there are none because it sends or lends, offer is called when
+	// that ends. given takes in such bytes, to be sent until a moment.
+	give  func(site string, bytes int, life time.Duration) (given int, soon bool)
 	given func(site string, bytes int, until time.Time) (used bool)
 	// received tells of every node of another site how many bytes on the wire have ever
 	// arrived from it; nil: this node does not watch for incast.
@@ -100,7 +101,6 @@ type liveShares struct {
 	look   time.Time                 // when demand is looked at next; zero: nothing sends, or nobody wants to know
 	alone  bool                      // no other node of the site is up
 	mates  atomic.Pointer[[]peer.ID] // the others that are
-	heard  bool                      // a notice, since gifts have learnt of such
 	gifts  giftBook
 
 	glanced  atomic.Int64       // when links were looked at last, Unix ns
@@ -201,14 +201,17 @@ func (s *liveShares) run(ctx context.Context) error {
 			s.readNotes()
 			continue
 		}
-		n, from, err := s.cfg.conn.ReadFrom(buf)
-		switch {
-		case err == nil:
-			s.take(buf[:n], from)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-		case errors.Is(err, syscall.ECONNREFUSED): // a node's daemon is down
-		default:
-			return s.ended(ctx, err)
+		for news := false; !news; { // gifts, of which there are many, are none to the machine
+			n, from, err := s.cfg.conn.ReadFrom(buf)
+			switch {
+			case err == nil:
+				news = s.take(buf[:n], from)
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				news = true
+			case errors.Is(err, syscall.ECONNREFUSED): // a node's daemon is down
+			default:
+				return s.ended(ctx, err)
+			}
 		}
 	}
 }
@@ -292,23 +295,19 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// tellRates tells what has changed, and lets gifts know.
+// tellRates tells what has changed.
 func (s *liveShares) tellRates() {
 	tell := func(site string) {
 		rate := lentRate{s.m.Rate(site), s.m.Lent(site), s.m.Contended(site)}
 		if was, known := s.rates[site]; known && was == rate {
 			return
 		}
-		s.rates[site], s.heard = rate, true // a loan may have ended
+		s.rates[site] = rate
 		s.cfg.onRate(site, rate)
 	}
 	tell("")
 	for _, site := range s.sites {
 		tell(site)
-	}
-	if s.heard {
-		s.heard = false
-		s.learn()
 	}
 }
 

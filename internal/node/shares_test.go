@@ -37,6 +37,7 @@ type shareNode struct {
 	mu       sync.Mutex // guards what follows
 	sending  bool
 	spare    int   // bytes that it gives away
+	soon     bool  // it will have some soon, if it gives none
 	taken    []int // bytes that it was given
 	looks    int   // that have found it sending
 	received map[peer.ID]int64
@@ -66,12 +67,12 @@ func (n *shareNode) traffic(yield func(peer.Traffic)) {
 	}
 }
 
-func (n *shareNode) give(_ string, bytes int, _ time.Duration) int {
+func (n *shareNode) give(_ string, bytes int, _ time.Duration) (given int, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	bytes = min(bytes, n.spare)
 	n.spare -= bytes
-	return bytes
+	return bytes, bytes == 0 && n.soon
 }
 
 func (n *shareNode) given(_ string, bytes int, until time.Time) bool {

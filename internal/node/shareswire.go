@@ -67,9 +67,10 @@ func (s *liveShares) send(id peer.ID, data []byte) {
 	}
 }
 
-// take hands a datagram to the machine. WireGuard vouches for the node behind
-// the address, and the port, which its daemon holds, for the daemon.
-func (s *liveShares) take(data []byte, from net.Addr) {
+// take hands a datagram to who it is for, and reports whether that may have something to do
+// thereafter: a gift leaves nothing. WireGuard vouches for the node behind the address, and the port, which its
+// daemon holds, for the daemon.
+func (s *liveShares) take(data []byte, from net.Addr) (news bool) {
 	var at netip.AddrPort
 	if u, ok := from.(*net.UDPAddr); ok {
 		at = u.AddrPort()
@@ -77,17 +78,17 @@ func (s *liveShares) take(data []byte, from net.Addr) {
 	rec, ok := s.cfg.dir.ByAddr(at.Addr().Unmap())
 	if !ok || rec.Revoked || at.Port() != s.cfg.port {
 		s.strangers.Add(1)
-		return
+		return false
 	}
 	var err error
 	own := rec.Node.Site == s.cfg.self.Site
+	gift := own && share.IsGift(data)
 	switch {
 	case estimate.Ours(data):
 		err = s.gauge.receive(rec.Node, data)
-	case own && share.IsGift(data):
+	case gift:
 		err = s.takeGift(rec.Node.ID, data)
 	case own:
-		s.heard = true
 		err = s.m.Receive(s.now(), rec.Node.ID, data)
 	default:
 		err = s.m.Capped(s.now(), rec.Node.ID, rec.Node.Site, data)
@@ -95,4 +96,5 @@ func (s *liveShares) take(data []byte, from net.Addr) {
 	if err != nil {
 		s.cfg.log.Debug("a notice of shares is refused", "from", rec.Node.Name, "err", err)
 	}
+	return !gift
 }

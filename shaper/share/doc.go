@@ -27,8 +27,7 @@
 // what that one spares. All work out the same from the same notices; but
 // nothing rests on that, since a lender never promises more than it spares. Nodes that
 // are both hungry and lend each other nothing say so every four Periods only: what one
-// learns too late of the other by a lost notice is that there is more to borrow, or to be
-// given.
+// learns too late of the other by a lost notice is that there is more to borrow.
 //
 // A grant is a lease. It ends a Lease after the *request* left that it answers,
 // by the borrower's own clock: a notice carries the sequence number, which is
@@ -99,8 +98,16 @@
 // and who has nothing waiting gives away, for good, what it has of its own h bytes:
 //
 //	node that waits          idle node
-//	  ask(bytes)  ─────────────▶          every AskEvery while short, up to AskBarren if it gives nothing
-//	              ◀─────────────  gives   at once, what it has
+//	  ask(bytes)  ─────────────▶          while short
+//	              ◀─────────────  gives   at once, what it has; it is asked again after AskEvery
+//
+//	                                      or, if it sends or lends itself,
+//	              ◀─────────────  offers  when that ends
+//
+// Who has nothing to give does not answer, and is not asked again before it has made an offer
+// (or AskSilent later, lest one that is lost costs more than that). So nodes that all send
+// leave each other alone, and one that has sent all is of use to the others a millisecond
+// later, for which it makes up what it has sent.
 //
 // There is nothing to renew or to take back, and nothing is added: what is given has been
 // spent by the giver whether or not it arrives. Its h bytes grow back at its share, but not
