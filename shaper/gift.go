@@ -152,9 +152,12 @@ func (m *model) give(now int64, l *Link, bytes int, until int64) (given int, soo
 	if len(limits) == 0 {
 		return 0, false
 	}
-	if !m.mayGive(l) {
+	if m.waitsFor(l) {
 		l.wanted = true
 		return 0, false
+	}
+	if l.released > 0 {
+		return 0, true // what leaves by and by is just being sealed
 	}
 	for _, b := range limits {
 		b.gifts.drop()
@@ -174,15 +177,15 @@ func (m *model) give(now int64, l *Link, bytes int, until int64) (given int, soo
 	return bytes, false
 }
 
-// mayGive reports whether nothing waits for what a link may send.
-func (m *model) mayGive(l *Link) bool {
-	return !l.waits() && l.released == 0 && (m.uplink.rate == 0 || !m.backlogged())
+// waitsFor reports whether something waits for what a link may send.
+func (m *model) waitsFor(l *Link) bool {
+	return l.waits() || m.uplink.rate != 0 && m.backlogged()
 }
 
 // takeFreed reports whether a link that was asked in vain may give now, once.
 func (m *model) takeFreed() (freed bool) {
 	for _, l := range m.links {
-		if l.wanted && m.mayGive(l) {
+		if l.wanted && !m.waitsFor(l) {
 			l.wanted, freed = false, true
 		}
 	}
@@ -230,7 +233,7 @@ func (l *Link) Short() int {
 // Give spends up to so many bytes of what this node could send at once over a link that
 // it does not use, and returns how many. Another node may send them instead, within life
 // from now on: if not, they are lost. If it gives nothing, soon says that it has given or
-// sent all that it had, and will have more within milliseconds. A link without extra bytes
+// sent all that it had, or is about to, and will have more within milliseconds. A link without extra bytes
 // gives nothing; nor does one for which something waits: when that ends, Config.Freed is
 // called.
 func (l *Link) Give(bytes int, life time.Duration) (given int, soon bool) {

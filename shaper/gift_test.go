@@ -330,3 +330,17 @@ func TestFreed(t *testing.T) {
 	g.run(g.now+100*ms, nil)
 	freed("when that has sent all", true)
 }
+
+// TestSealing: where nothing waits but what is just being sealed there will be something to
+// give soon.
+func TestSealing(t *testing.T) {
+	g := newGiver(t)
+	g.run(g.now+20*ms, nil)
+	g.m.release(g.now, g.f, 200)
+	if got, soon := g.m.give(g.now, g.l, 1<<20, g.now+giftLife); got != 0 || !soon {
+		t.Errorf("a node that seals gives %d bytes, more soon: %v", got, soon)
+	}
+	if g.m.takeFreed() {
+		t.Error("it owes a word, too")
+	}
+}

@@ -61,8 +61,9 @@ type Config struct {
 	// is said of Kick and goroutines holds here, too.
 	PollLate func()
 
-	// Freed, which may be nil, is called by the pacing thread when nothing waits any more
-	// for what a link may send that was asked to give meanwhile (Link.Give).
+	// Freed, which may be nil, is called when nothing waits any more for what a link may
+	// send that was asked to give meanwhile (Link.Give), by the pacing thread or by who
+	// sends. What is said of Kick and goroutines holds here, too.
 	Freed func()
 
 	// Hold is asked by the pacing thread before it sleeps, whether it may keep one
@@ -163,9 +164,10 @@ func (s *Shaper) Take(bufs [][]byte, sizes []int, offset int) int {
 }
 
 // finish gives up the lock, wakes the pacing thread if something is now due
-// before it would look, and kicks the reader if there is something to take.
+// before it would look, kicks the reader if there is something to take, and tells
+// of what else has changed.
 func (s *Shaper) finish() {
-	kick := s.m.kick()
+	kick, freed := s.m.kick(), s.m.takeFreed()
 	woken := s.m.takeWoken()
 	wake := s.m.due() < s.thread.until
 	if wake {
@@ -177,6 +179,9 @@ func (s *Shaper) finish() {
 	}
 	if kick {
 		s.cfg.Kick()
+	}
+	if freed && s.cfg.Freed != nil {
+		s.cfg.Freed()
 	}
 	if s.cfg.Active != nil {
 		for _, l := range woken {

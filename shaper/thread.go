@@ -170,7 +170,7 @@ func (s *Shaper) pass() (word uint32, due int64) {
 	s.thread.until = 0
 	for {
 		f := s.m.pick(s.clock.now())
-		kick, freed := s.m.kick(), s.cfg.Freed != nil && s.m.takeFreed()
+		kick, freed := s.m.kick(), s.m.takeFreed()
 		if f == nil && !kick && !freed {
 			break
 		}
@@ -178,7 +178,7 @@ func (s *Shaper) pass() (word uint32, due int64) {
 		if kick {
 			s.cfg.Kick()
 		}
-		if freed {
+		if freed && s.cfg.Freed != nil {
 			s.cfg.Freed()
 		}
 		if f != nil {

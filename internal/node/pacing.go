@@ -212,7 +212,7 @@ func (p *pacing) active(site string) {
 	}
 }
 
-// freed is called by the pacing thread when links have nothing waiting any more that others
+// freed is called, also by the pacing thread, when links have nothing waiting any more that others
 // have asked to give.
 func (p *pacing) freed() {
 	p.free.Store(true)
