@@ -69,8 +69,8 @@
 //
 // Windows with little demand say nothing of R from above, so they lower C only
 // if what was sent did not arrive, by half at most at a time, and never raise it
-// beyond what was sent. The same holds while nothing arrives at all: a line that is
-// down for a moment is as fast as before when it is back.
+// beyond what was sent. The same holds while nothing arrives at all, or less than
+// a tenth of C: a line that is down for a moment is as fast as before when it is back.
 //
 // # Why it does no harm
 //

@@ -59,6 +59,7 @@ const (
 	enough      = 0.3      // of the pace: a window is worth looking at
 	maxLoss     = 0.03     // not related to queues
 	lossShare   = 0.1      // of a new sample of loss
+	standstill  = 0.1      // of what was found: less is no rate
 	stillDrains = 1.04     // more arrives than is sent
 )
 
@@ -223,9 +224,9 @@ func (e *Estimator) overload(w window) {
 		got = q.got // the link became slower within the window
 	}
 	rate := e.carried(got)
-	// So little may be lost for other reasons, and where nothing arrives any more the
-	// link is down rather than slow: in steps.
-	if w.sent < enough*e.pace || e.silent() {
+	// So little may be lost for other reasons, and where next to nothing arrives any more, or
+	// has for a moment, the link is down rather than slow: in steps.
+	if w.sent < enough*e.pace || e.silent() || rate < standstill*e.found {
 		rate = max(rate, e.found/2)
 	}
 	e.learn(rate)

@@ -207,6 +207,26 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestStandstill: a line that stands still for a moment, with next to nothing getting through,
+// and is slower afterwards is not taken for next to nothing, whatever was being measured.
+func TestStandstill(t *testing.T) {
+	for _, still := range []time.Duration{60 * ms, 100 * ms, 160 * ms} {
+		for at := range 25 {
+			s := newTrial(20e6, 64e3, 0, 5*ms, 0)
+			s.run(5*time.Second + time.Duration(at)*50*ms)
+			s.rate = 20e3
+			s.run(still)
+			s.rate = 8e6
+			s.run(100 * ms)
+			if least := s.e.Pace(); least < 8e6/5 {
+				t.Errorf("after %v, at %d ms, the pace is %d", still, 50*at, least)
+			}
+			s.run(5 * time.Second)
+			s.within(t, fmt.Sprintf("%v without a line", still), 8e6, 0)
+		}
+	}
+}
+
 // TestOthers: what others take is not there; when they go it is.
 func TestOthers(t *testing.T) {
 	s := newTrial(20e6, 64e3, 0, 5*ms, 0)
