@@ -273,3 +273,27 @@ func TestNewNeedsKick(t *testing.T) {
 		t.Error("New took a Config without Kick")
 	}
 }
+
+// TestThreadFreed: a link that was asked to give while it sent says so when it has sent all.
+func TestThreadFreed(t *testing.T) {
+	var freed atomic.Int64
+	s := newShaper(t, Config{Freed: func() { freed.Add(1) }})
+	l := s.Link("there")
+	l.SetMost(100e6, 15000)
+	l.SetRate(5e6)
+	f := l.Flow(peer.ID{1}, func([][]byte) {})
+	defer f.Close()
+	for seq := range uint64(200) {
+		f.Send([][]byte{sealed(seq, 1452)})
+	}
+	if got, soon := l.Give(5000, time.Millisecond); got != 0 || soon {
+		t.Errorf("while it sends it gives %d bytes, more soon: %v", got, soon)
+	}
+	eventually.Holds(t, "it says that it sends no longer", func() bool { return freed.Load() > 0 })
+	if d := l.Demand(); d.Waiting > 0 {
+		t.Errorf("%d bytes wait still", d.Waiting)
+	}
+	if got := freed.Load(); got != 1 {
+		t.Errorf("it says so %d times", got)
+	}
+}

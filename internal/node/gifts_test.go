@@ -3,7 +3,9 @@ package node
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,4 +197,70 @@ func TestAsking(t *testing.T) {
 			}
 		}
 	})
+}
+
+// mailbox notes notices that are sent.
+type mailbox struct {
+	net.PacketConn
+	mu   sync.Mutex
+	sent []share.Gift
+}
+
+func (m *mailbox) WriteTo(data []byte, _ net.Addr) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g, err := share.ParseGift(data); err == nil {
+		m.sent = append(m.sent, g)
+	}
+	return len(data), nil
+}
+
+func (m *mailbox) offers() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, g := range m.sent {
+		if g.Does == share.Offers {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOffersOfPacer: who is asked while it sends makes one offer when it has sent all, and
+// who is asked while it lends makes one when that ends.
+func TestOffersOfPacer(t *testing.T) {
+	b1 := other("b1", "beta", 9)
+	mate := other("a2", "alpha", 2)
+	d := pacer(t, PaceStatic, mate, other("a3", "alpha", 3), b1)
+	p := d.pacing
+	p.mode = PaceLive
+	box := &mailbox{}
+	d.shares = newLiveShares(shareConfig{self: d.id.self, conn: box, port: SharesPort, dir: d.dir, log: d.log, give: p.give, given: p.given})
+	d.shares.sites = []string{"beta"}
+	f := p.Flow(b1.Node, func([][]byte) {})
+	defer f.Close()
+	d.limits.take(said(1, 15*mbit, 0, 0))
+	ask := func() {
+		t.Helper()
+		g := share.Gift{Pool: share.PoolName("beta"), Bytes: 4000, Asked: time.Second}
+		if err := d.shares.takeGift(mate.Node.ID, g.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pkt := make([]byte, 1452)
+	pkt[0] = 4 // data, of WireGuard
+	for range 200 {
+		f.Send([][]byte{pkt})
+	}
+	if ask(); box.offers() > 0 {
+		t.Error("it makes an offer while it sends")
+	}
+	eventually.Holds(t, "it makes an offer when it has sent all", func() bool { return box.offers() == 1 })
+	p.lent("beta", lentRate{bits: 1 * mbit, lent: 4 * mbit})
+	if ask(); box.offers() > 1 {
+		t.Error("it makes an offer while it lends")
+	}
+	if p.lent("beta", lentRate{bits: 5 * mbit}); box.offers() != 2 {
+		t.Errorf("it has made %d offers when it lends no longer, want 2", box.offers())
+	}
 }
