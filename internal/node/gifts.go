@@ -19,7 +19,8 @@ import (
 // it sends, or lends, does not answer but makes an offer when that ends: so nodes that all
 // send do not ask each other all the time, and each hears at once of one that does no longer.
 type asking struct {
-	next time.Time // not before
+	next  time.Time     // not before
+	pause time.Duration // from an offer on
 
 	gave     bool
 	answered time.Duration // if it gave, the latest request that it gave something for
@@ -30,14 +31,16 @@ type asking struct {
 // due reports whether it is to be asked now.
 func (a *asking) due(now time.Time) bool { return !now.Before(a.next) }
 
-// asked notes that it has been.
-func (a *asking) asked(now time.Time) { a.next = now.Add(share.AskSilent) }
+// asked notes that it has been; it is to be asked again a pause after an offer.
+func (a *asking) asked(now time.Time, pause time.Duration) {
+	a.next, a.pause = now.Add(share.AskSilent), pause
+}
 
 // gives notes that a request made at some time was answered by something of use.
 func (a *asking) gives(at time.Time) { a.next = at.Add(share.AskEvery) }
 
 // offers notes that it will have something to give.
-func (a *asking) offers(now time.Time) { a.next = now.Add(share.AskOffered) }
+func (a *asking) offers(now time.Time) { a.next = now.Add(a.pause) }
 
 // transit is what a request and its answer take beside ranks that spin.
 const transit = time.Millisecond
@@ -47,6 +50,13 @@ const transit = time.Millisecond
 func askFor(short int, whole int64, others int) int {
 	most := int(float64(whole) / 8 * (share.GiftLife - transit).Seconds())
 	return max(min(short, most)/max(others, 1), shaper.Pair/2)
+}
+
+// offerPause is how long after an offer a node is asked, if the site's nodes may send so many
+// bits per second: it has sent all that it had, and its share has to bring a packet first.
+func offerPause(whole int64, others int) time.Duration {
+	packet := time.Duration(float64(shaper.Pair/2*8*(others+1)) / float64(max(whole, 1)) * 1e9)
+	return min(max(packet, share.AskOffered), share.AskSilent)
 }
 
 // askAround asks for gifts for the links that are short.
@@ -127,7 +137,7 @@ func (s *liveShares) ask(now time.Time, site string, short int, whole int64) boo
 		Bytes: askFor(short, whole, len(*mates)),
 		Asked: now.Sub(s.began).Truncate(time.Microsecond),
 	}
-	due := s.gifts.due(now, *mates, request{g.Pool, g.Asked})
+	due := s.gifts.due(now, *mates, request{g.Pool, g.Asked}, offerPause(whole, len(*mates)))
 	if len(due) == 0 {
 		return false
 	}
@@ -203,13 +213,13 @@ type giftBook struct {
 }
 
 // due returns those of the site whose turn it is to be asked, and notes that they are.
-func (b *giftBook) due(now time.Time, mates []peer.ID, r request) (due []peer.ID) {
+func (b *giftBook) due(now time.Time, mates []peer.ID, r request, pause time.Duration) (due []peer.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range mates {
 		a := b.asking(giver{id, r.pool})
 		if a.due(now) {
-			a.asked(now)
+			a.asked(now, pause)
 			due = append(due, id)
 		}
 	}

@@ -150,6 +150,20 @@ func TestAskFor(t *testing.T) {
 	}
 }
 
+// TestOfferPause: at once where shares are large, else when the share has brought a packet, and
+// no later than without an offer.
+func TestOfferPause(t *testing.T) {
+	for _, tt := range []struct {
+		whole  int64
+		others int
+		want   time.Duration
+	}{{100 * mbit, 3, share.AskOffered}, {20 * mbit, 3, 2467200}, {100 * mbit, 63, 7895040}, {mbit / 10, 3, share.AskSilent}, {0, 0, share.AskSilent}} {
+		if got := offerPause(tt.whole, tt.others); got != tt.want {
+			t.Errorf("at %d b/s with %d others %v, want %v", tt.whole, tt.others, got, tt.want)
+		}
+	}
+}
+
 // TestAsking: who does not answer is asked seldom, each other node by itself; who gives, or
 // makes an offer, is asked soon again.
 func TestAsking(t *testing.T) {

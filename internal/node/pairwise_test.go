@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -23,8 +24,8 @@ func TestPairwise(t *testing.T) {
 		most      float64 // of the time without pacing
 		queue     float64 // bytes: heads or gifts, or what is lent and taken back by notices that take 3 ms
 	}{
-		{20, 64, 1.05, 60e3}, {100, 4, 1.15, 20e3}, {100, 16, 1.06, 45e3}, {100, 32, 1.06, 55e3}, {100, 64, 1.09, 45e3},
-		{100, 128, 1.12, 60e3}, {100, 1024, 1.08, 64e3}, {400, 256, 1.42, 70e3},
+		{20, 64, 1.05, 55e3}, {100, 4, 1.15, 20e3}, {100, 16, 1.1, 45e3}, {100, 32, 1.1, 45e3}, {100, 64, 1.1, 50e3},
+		{100, 128, 1.12, 50e3}, {100, 1024, 1.08, 64e3}, {400, 256, 1.42, 70e3},
 	} {
 		size := float64(tt.kib) * 1100 // on the wire
 		loops := max(2, 256/tt.kib)
@@ -71,8 +72,7 @@ type exchanger struct {
 	linkDemand
 	waits   []exchangePart // in the pacer
 	credit  float64        // what it may send now, bytes
-	taken   float64        // what it has been given,
-	ends    time.Duration  // and until when
+	taken   []exchangeGift // that others have given, the first to end first,
 	given   []exchangeGift // by it
 	askings [8]asking      // of each other node
 	lent    bool
@@ -188,19 +188,16 @@ func (x *exchange) play(i, loops int, size float64) {
 func (x *exchange) pace(i int) {
 	n := x.nodes[i]
 	tick := x.rate * exchangeTick.Seconds()
-	n.credit = min(n.credit+float64(n.m.Rate("")/8)*exchangeTick.Seconds(), float64(headBytes(4)+shaper.Pair)-n.away(x.now))
-	if x.now >= n.ends || len(n.waits) == 0 {
-		n.taken = 0
-	}
-	room := min(n.credit+n.taken, tick)
+	n.credit = min(n.credit+float64(n.m.Rate("")/8)*exchangeTick.Seconds(), float64(headBytes(4))-n.away(x.now))
+	n.taken = slices.DeleteFunc(n.taken, func(g exchangeGift) bool { return x.now >= g.until || len(n.waits) == 0 })
+	room := min(n.credit+sum(n.taken), tick)
 	if x.free {
 		room = 1e9
 	}
 	for room > 0 && len(n.waits) > 0 {
 		p := n.waits[0]
 		p.left = min(room, p.left)
-		gift := min(n.taken, p.left)
-		room, n.taken, n.credit = room-p.left, n.taken-gift, n.credit-(p.left-gift)
+		room, n.credit = room-p.left, n.credit-n.use(p.left)
 		n.waits[0].left -= p.left
 		n.last, n.left = x.time(), n.left+p.left
 		n.sent, n.waiting = n.sent+int64(n.left), n.waiting-int64(n.left)
@@ -241,13 +238,13 @@ func (x *exchange) look(i int) {
 	if n.wake != 0 && n.wake <= x.now {
 		x.work(i)
 	}
-	short := float64(n.waiting) - n.credit - n.taken
+	short := float64(n.waiting) - n.credit - sum(n.taken)
 	if x.free || short < shaper.Backlog {
 		return
 	}
 	for to := i / 4 * 4; to < i/4*4+4; to++ {
 		if a := &n.askings[to]; to != i && a.due(x.time()) {
-			a.asked(x.time())
+			a.asked(x.time(), offerPause(int64(x.rate*8), 3))
 			x.post(i, to, share.Gift{Bytes: askFor(int(short), int64(x.rate*8), 3), Asked: x.now}.Append(nil))
 		}
 	}
@@ -271,6 +268,22 @@ func (x *exchange) post(from, to int, data []byte) {
 	x.mail = append(x.mail, exchangeNotice{x.now + d, from, to, data})
 }
 
+func sum(gifts []exchangeGift) (bytes float64) {
+	for _, g := range gifts {
+		bytes += g.bytes
+	}
+	return bytes
+}
+
+// use takes what is sent from what has been taken, and returns what is left.
+func (n *exchanger) use(bytes float64) float64 {
+	for i := range n.taken {
+		part := min(n.taken[i].bytes, bytes)
+		n.taken[i].bytes, bytes = n.taken[i].bytes-part, bytes-part
+	}
+	return bytes
+}
+
 // away is what a node has given that may still be used.
 func (n *exchanger) away(now time.Duration) (bytes float64) {
 	for _, g := range n.given {
@@ -291,7 +304,8 @@ func (x *exchange) gift(l exchangeNotice) {
 		a.offers(x.time())
 	case g.Does == share.Gives:
 		if x.now < g.Asked+share.GiftLife {
-			n.taken, n.ends = n.taken+float64(g.Bytes), g.Asked+share.GiftLife
+			n.taken = append(n.taken, exchangeGift{float64(g.Bytes), g.Asked + share.GiftLife})
+			slices.SortFunc(n.taken, func(a, b exchangeGift) int { return cmp.Compare(a.until, b.until) })
 			a.gives(x.began().Add(g.Asked))
 		}
 	case len(n.waits) > 0 || n.m.Lent("") > 0:

@@ -107,7 +107,7 @@
 // Who has nothing to give does not answer, and is not asked again before it has made an offer
 // (or AskSilent later, lest one that is lost costs more than that). So nodes that all send
 // leave each other alone, and one that has sent all is of use to the others a millisecond
-// later, for which it makes up what it has sent.
+// later (AskOffered), or as soon as its share has brought a packet.
 //
 // There is nothing to renew or to take back, and nothing is added: what is given has been
 // spent by the giver whether or not it arrives. Its h bytes grow back at its share, but not

@@ -11,7 +11,7 @@ import (
 const (
 	GiftLife   = 4 * time.Millisecond  // from the request until what is given has to be sent
 	AskEvery   = 2 * time.Millisecond  // between requests of a node for a link at least
-	AskOffered = 1 * time.Millisecond  // from an offer to the request: who has sent all has nothing else yet
+	AskOffered = 1 * time.Millisecond  // from an offer to the request at least: who has sent all has nothing else yet
 	AskSilent  = 32 * time.Millisecond // between those of a node that answered with nothing: offers get lost
 )
 
