@@ -36,6 +36,14 @@ func hpccSections() map[string]what {
 // are, and the latter's time: 131072 updates, in small messages.
 const hpccOrder, ptransOrder = 320, 1024
 
+// hpccLoses is how many updates RandomAccess may miss here. It allows itself 655, but with
+// more than four ranks it keeps four receives of 1024 updates open (USE_MULTIPLE_RECV) and
+// takes of those that are complete the first in its list (MPI_Testany), not in time. So the
+// word that the last rank has finished may be read before updates that came first, and
+// up to three receives are dropped with what they hold. On one host, without any network,
+// 9 of 40 runs lost 2 to 254.
+const hpccLoses = 3 * 1024
+
 // writeHPCC makes a directory with hpcc's input.
 func writeHPCC(dir string) error {
 	rows, cols, _ := strings.Cut(hpccGrid, " ")
@@ -194,7 +202,7 @@ func (r *hpccReport) grown(text string) error {
 var (
 	ptransRE   = regexp.MustCompile(`(?m)^WALL +(\d+) +(\d+) +\d+ +\d+ +\d+ +\d+ +([\d.]+) (\S+) +([\d.]+) `)
 	fftRE      = regexp.MustCompile(`(?m)^(?:Computing|Inverse FFT): +([\d.]+)$`)
-	foundRE    = regexp.MustCompile(`Found \d+ errors in \d+ locations \(\w+\)`)
+	foundRE    = regexp.MustCompile(`Found (\d+) errors in \d+ locations \(\w+\)`)
 	randomRE   = regexp.MustCompile(`(?m)^Real time used = ([\d.]+) seconds$`)
 	fftErrorRE = regexp.MustCompile(`(?m)^max\(\|x-x0\|\): +([\d.e+-]+)$`)
 )
@@ -240,9 +248,10 @@ func parseHPCC(text string) (map[what]figure, error) {
 	if err := errors.Join(err1, err2); err != nil || off > 1e-9 {
 		return nil, fmt.Errorf("hpcc's FFT is off by %s (%v)", worst[1], err)
 	}
-	// It may lose up to a hundredth of its updates, and by itself does, on one host too.
-	if found := foundRE.FindString(section("MPIRandomAccess")); !strings.HasSuffix(found, "(passed)") {
-		return nil, fmt.Errorf("hpcc's RandomAccess did not pass its own test: %q", found)
+	if found := foundRE.FindStringSubmatch(section("MPIRandomAccess")); found == nil {
+		return nil, errors.New("hpcc's RandomAccess did not check its result")
+	} else if n, err := strconv.Atoi(found[1]); err != nil || n > hpccLoses {
+		return nil, fmt.Errorf("hpcc's RandomAccess lost more than it does by itself: %q (%v)", found[0], err)
 	}
 	return map[what]figure{
 		{hpccPTRANS, 0}: {mean: ptrans.mean()},
