@@ -40,11 +40,17 @@
 //	drain   after a probe that failed 0.9 C, after an overload 0.8 C, until what
 //	        arrives is no more than what is sent: the link's queue is empty
 //
+// Where so little adds less than six packets, a probe is as long and as high as adds them,
+// and the more seldom: what probes add is 3 % of what the link carries. So a line of
+// 64 kb/s is probed with five times its rate, every 43 s, and one of 250 kb/s to
+// 100 Mb/s that has been taken for that, in a bad moment, is found again in 1 to 7 s.
+//
 // Any phase but the start becomes drain, with C what arrives, when less arrives than
 // is sent: by 8 % for 100 ms, 2 % for 500 ms, or, where sending is too uneven to
-// compare moments, 10 % for a second. Less counts, 0.5 % for one second or 0.15 % for
-// three, where what is outstanding also rises and falls as in a queue: so senders show
-// that keep to a link by themselves, as TCP does beside a pace that is far too high.
+// compare moments, 10 % for a second or 5 % for three, and by some packets at least.
+// Less counts, 0.5 % for one second or 0.15 % for three, where what is outstanding also
+// rises and falls as in a queue: so senders show that keep to a link by themselves, as
+// TCP does beside a pace that is far too high.
 //
 // # Why it converges
 //

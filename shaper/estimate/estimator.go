@@ -55,6 +55,10 @@ const (
 	queueTime   = 0.008    // seconds
 	probeBytes  = 48 << 10 // that a probe may add to a queue, unless that is too short to measure
 	packet      = 1500     // bytes, of most
+	drainBytes  = 64 << 10 // that a drain has time for
+	exact       = 40       // packets of which one more or less matters little
+	probeLeast  = 6        // packets that a probe has to add, so that a few are not chance
+	probePart   = 0.03     // of all that is sent may be what probes have added
 	busy        = 0.85     // of the pace: the link is wanted
 	enough      = 0.3      // of the pace: a window is worth looking at
 	maxLoss     = 0.03     // not related to queues
@@ -90,6 +94,7 @@ type Estimator struct {
 	gain    int     // successes of probes in a row
 	span    int     // of the probe
 	probed  int     // slot in which the last probe ended
+	pause   int     // slots from then to the next
 	empty   int     // slot from which a drain has found the queue empty; 0: not yet
 }
 
@@ -177,13 +182,14 @@ func (e *Estimator) misses(w window, part float64) bool {
 // queues reports whether sending had few gaps in a window and what was sent came now
 // sooner, now later, as through a queue that fills and empties.
 func (e *Estimator) queues(w window) bool {
-	gaps := 0
-	for i := w.from; i < w.from+w.span; i++ {
-		if e.sentIn(i) < 0.2*w.sent {
+	few, gaps, looks := min(slotsOf(4, w.sent), w.span), 0, 0 // gaps between packets are none
+	for i := w.from; i+few <= w.from+w.span; i += few {
+		looks++
+		if bits(e.upTo(i+few).sent-e.upTo(i).sent, few) < 0.2*w.sent {
 			gaps++
 		}
 	}
-	return 4*gaps <= w.span && e.returned(w) > e.much(w)
+	return 4*gaps <= looks && e.returned(w) > e.much(w)
 }
 
 // much is what a queue holds, and a late reader does not.
@@ -220,7 +226,7 @@ func (e *Estimator) start() {
 // overload takes what arrived in a window for the link's rate.
 func (e *Estimator) overload(w window) {
 	got := w.got
-	if q := e.last(quick); q.sent > enough*e.pace && q.got < 0.8*got {
+	if q := e.last(quick); q.sent > enough*e.pace && q.got < min(0.8*got, got-bits(2*packet, quick)) {
 		got = q.got // the link became slower within the window
 	}
 	rate := e.carried(got)
@@ -238,13 +244,15 @@ func (e *Estimator) overload(w window) {
 // drained waits until no more arrives than is sent, and then a moment more, to
 // learn the loss. What arrives while the queue lasts is the link's rate.
 func (e *Estimator) drained() {
-	w := e.last(quick)
+	w := e.last(max(quick, slotsOf(24, e.pace)))
 	if w.from < e.since+visible {
 		return
 	}
 	wanted := w.sent > 0.5*e.pace
+	more := max((stillDrains-1)*w.sent, bits(2*packet, w.span))
+	most := max(drainMost, int(drainBytes/((e.found-e.pace)/8*Slot.Seconds())))
 	switch {
-	case e.empty == 0 && wanted && w.got > stillDrains*w.sent && e.n < e.since+drainMost:
+	case e.empty == 0 && wanted && w.got > w.sent+more && e.n < e.since+most:
 		if r := e.carried(w.got); r < 1.1*e.found {
 			e.learn(e.found + (r-e.found)/4)
 			e.pace = bounded(e.found * e.drain)
@@ -295,42 +303,61 @@ func (e *Estimator) watch() {
 		}
 	}
 	w := e.last(2 * shortSpan)
-	if e.n < e.probed+probeEvery || w.from < clear || w.sent < busy*e.pace || !e.steady(w) {
+	if e.n < e.probed+max(e.pause, probeEvery) || w.from < clear || w.sent < busy*e.pace || !e.steady(w) {
 		return
 	}
 	e.probe()
 }
 
-// flooded looks for an overload in the last second, as where sending is too uneven,
-// or what arrives is told too late, to compare moments.
+// flooded looks for an overload in the last second, or three, as where sending is too
+// uneven, or what arrives is told too late, or too little is sent, to compare moments.
 func (e *Estimator) flooded() bool {
 	w := e.last(longSpan)
-	gone := w.from >= e.changed+visible && e.misses(e.loosely(w), longLoss)
-	held := e.phase == cruise && w.from >= e.since+visible && e.misses(w, queueLoss) && e.queues(w)
-	if !gone && !held { // TCP alone with its queue loses less, but again and again
+	found := e.gone(w, longLoss) || e.held(w, queueLoss)
+	if !found {
 		w = e.last(slowSpan)
-		held = e.phase == cruise && w.from >= e.since+visible && e.misses(w, slowLoss) && e.queues(w)
+		found = e.gone(w, longLoss/2) || e.held(w, slowLoss) // TCP alone with its queue loses less, but again and again
 	}
-	if !gone && !held {
+	if !found {
 		return false
 	}
-	if w.got = e.peak(w.from, w.span, shortSpan); w.got >= e.found {
+	few := min(max(slotsOf(12, w.sent), shortSpan), w.span/2)
+	if w.got = e.peak(w.from, w.span, few); w.got >= e.found {
 		return false
 	}
 	e.overload(w)
 	return true
 }
 
-// probe raises the pace for a moment.
+// gone reports whether a part of what was sent in a long window never came.
+func (e *Estimator) gone(w window, part float64) bool {
+	return w.from >= e.changed+visible && e.misses(e.loosely(w), part)
+}
+
+// held reports whether a small part did not come from the link's own queue.
+func (e *Estimator) held(w window, part float64) bool {
+	return e.phase == cruise && w.from >= e.since+visible && e.misses(w, part) && e.queues(w)
+}
+
+// probe raises the pace for a moment, as long and as far as can be measured.
 func (e *Estimator) probe() {
 	gain := gains[min(e.gain, len(gains)-1)]
-	perSlot := (gain - cruising) * e.found / 8 * Slot.Seconds()
-	e.span = int(min(max(math.Ceil(probeBytes/perSlot), probeMin), probeMax))
-	if e.gain > 0 {
-		e.span = probeMin
+	perSlot := e.found / 8 * Slot.Seconds()
+	add := (gain - cruising) * perSlot
+	e.span, e.pause = probeMin, probeEvery
+	if e.gain == 0 {
+		e.span = spanOf(probeBytes / add)
+	}
+	if least := float64(probeLeast * packet); add*float64(e.span-2) < least {
+		e.span = spanOf(least/add + 2)
+		add = max(add, least/float64(e.span-2))
+		gain, e.pause = cruising+add/perSlot, int(add*float64(e.span)/(probePart*perSlot))
 	}
 	e.enter(probing, gain*e.found)
 }
+
+// spanOf bounds the slots of a probe.
+func spanOf(slots float64) int { return int(min(max(math.Ceil(slots), probeMin), probeMax)) }
 
 // judge looks at what has become of a probe.
 func (e *Estimator) judge() {
@@ -356,7 +383,7 @@ func (e *Estimator) judge() {
 	default:
 		small := e.gain == 0
 		e.gain = 0
-		if took > e.found {
+		if took > e.found && slotsOf(exact, took) <= w.span {
 			e.learn(took)
 		} else { // a probe is short; if the link has become slower, what follows shows it
 			e.learn(e.found + max(took-e.found, -shortLoss*e.found)/4)

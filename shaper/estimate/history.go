@@ -1,5 +1,7 @@
 package estimate
 
+import "math"
+
 // MaxLag is the most slots that may pass from the sending of a byte until its
 // arrival is known.
 const MaxLag = 50
@@ -60,6 +62,11 @@ func bits(bytes float64, slots int) float64 {
 	return bytes * 8 / (float64(slots) * Slot.Seconds())
 }
 
+// slotsOf is in how many slots so many packets go at a rate; at least one.
+func slotsOf(packets, rate float64) int {
+	return int(min(max(math.Ceil(bits(packets*packet, 1)/max(rate, 1)), 1), slowSpan))
+}
+
 // sentIn is what was sent in a slot, bits per second.
 func (h *history) sentIn(i int) float64 { return bits(h.upTo(i+1).sent-h.upTo(i).sent, 1) }
 
@@ -104,10 +111,12 @@ func (h *history) last(span int) window {
 }
 
 // steady reports whether sending was even enough around a window that what arrived
-// can be held against what was sent at the same time, to a slot or two.
+// can be held against what was sent at the same time, to a slot or two. Pacing lets
+// packets go two by two, which on a slow link is all of a slot, or of several.
 func (h *history) steady(w window) bool {
+	pair := bits(2*packet, 1)
 	for i := max(w.from-2, 0); i < min(w.from+w.span+2, h.n); i++ {
-		if s := h.sentIn(i); s < 0.6*w.sent || s > 1.5*w.sent {
+		if s := h.sentIn(i); s < min(0.6*w.sent, w.sent-pair) || s > max(1.5*w.sent, w.sent+pair) {
 			return false
 		}
 	}
