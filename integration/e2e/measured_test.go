@@ -95,7 +95,7 @@ func TestMeasured(t *testing.T) {
 	wantFound(ctx, t, n, 20e6, "a1", "a2")
 	wantSettled(ctx, t, n, 20e6)
 	t.Logf("meshctl shape and site list\n%s\n%s", must(ctx, t, n, "a1", "meshctl shape"), must(ctx, t, n, "a1", "meshctl site list"))
-	for _, rate := range []int64{8e6, 20e6} {
+	for _, rate := range []int64{8e6, 1e6, 20e6} {
 		if err := n.Lab.SetWAN("alpha", narrow(rate)); err != nil {
 			t.Fatal(err)
 		}
