@@ -25,7 +25,8 @@ type asking struct {
 	gave     bool
 	answered time.Duration // if it gave, the latest request that it gave something for
 
-	owed bool // it has asked this node in vain, and is to have an offer
+	heard time.Time // when it has asked this node last, or said that it wants to borrow
+	owed  bool      // it has asked in vain, and is to have an offer
 }
 
 // due reports whether it is to be asked now.
@@ -41,6 +42,9 @@ func (a *asking) gives(at time.Time) { a.next = at.Add(share.AskEvery) }
 
 // offers notes that it will have something to give.
 func (a *asking) offers(now time.Time) { a.next = now.Add(a.pause) }
+
+// rests reports whether it has not been short of anything for so long.
+func (a *asking) rests(now time.Time, long time.Duration) bool { return now.Sub(a.heard) >= long }
 
 // transit is what a request and its answer take beside ranks that spin.
 const transit = time.Millisecond
@@ -187,10 +191,19 @@ func (s *liveShares) takeGift(from peer.ID, data []byte) error {
 	return nil
 }
 
+// noteHunger notes whether a node that has said something wants to borrow.
+func (s *liveShares) noteHunger(id peer.ID) {
+	for _, site := range s.sites {
+		if s.m.Hungry(id, site) {
+			s.gifts.wants(giver{id, share.PoolName(site)}, time.Now())
+		}
+	}
+}
+
 // answer gives what there is, or makes an offer: at once where there will be something soon,
 // else when this node sends and lends no longer.
 func (s *liveShares) answer(by giver, site string, g share.Gift) {
-	s.gifts.owe(by, true) // before it is found to send: that may end meanwhile
+	s.gifts.asks(by, time.Now()) // before it is found to send: that may end meanwhile
 	given, soon := s.cfg.give(site, g.Bytes, share.GiftLife)
 	switch {
 	case given > 0:
@@ -200,7 +213,7 @@ func (s *liveShares) answer(by giver, site string, g share.Gift) {
 	default:
 		return
 	}
-	s.gifts.owe(by, false)
+	s.gifts.answered(by)
 	s.send(by.id, g.Append(nil))
 }
 
@@ -269,11 +282,36 @@ func (b *giftBook) offers(by giver, now time.Time) {
 	b.mu.Unlock()
 }
 
-// owe notes whether a node is to have an offer.
-func (b *giftBook) owe(to giver, owed bool) {
+// asks notes that a node has asked this one, and is to have an offer.
+func (b *giftBook) asks(by giver, now time.Time) {
 	b.mu.Lock()
-	b.asking(to).owed = owed
+	a := b.asking(by)
+	a.heard, a.owed = now, true
 	b.mu.Unlock()
+}
+
+// wants notes that a node wants to borrow.
+func (b *giftBook) wants(by giver, now time.Time) {
+	b.mu.Lock()
+	b.asking(by).heard = now
+	b.mu.Unlock()
+}
+
+// answered notes that it is to have none.
+func (b *giftBook) answered(by giver) {
+	b.mu.Lock()
+	b.asking(by).owed = false
+	b.mu.Unlock()
+}
+
+// rest reports whether one of the site's nodes has not been short of anything for so long.
+func (b *giftBook) rest(now time.Time, mates []peer.ID, pool uint32, long time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(mates, func(id peer.ID) bool {
+		a := b.askings[giver{id, pool}]
+		return a == nil || a.rests(now, long)
+	})
 }
 
 // owed returns those that are to have an offer, and forgets that they are.

@@ -213,6 +213,46 @@ func TestAsking(t *testing.T) {
 	})
 }
 
+// TestResting: where one of the site's nodes has not asked for gifts for long, nor wanted to
+// borrow, a link with a backlog knows; each site's pool by itself.
+func TestResting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := linkDemand{waiting: 9000, share: 25 * mbit, ahead: 15_000}
+		s := newLiveShares(shareConfig{
+			dir: &directory.Directory{}, log: slog.New(slog.DiscardHandler),
+			demand: func(string) linkDemand { return d },
+			give:   func(string, int, time.Duration) (int, bool) { return 0, false },
+		})
+		s.sites = []string{"there", "elsewhere"}
+		want := func(when, site string, rests bool) {
+			t.Helper()
+			if got := s.demand(time.Now(), site).resting; got != rests {
+				t.Errorf("%s, to %s: another rests: %v", when, site, got)
+			}
+		}
+		want("before anybody is known", "there", false)
+		s.mates.Store(&[]peer.ID{{1}, {2}})
+		want("at first", "there", true)
+		for id := range byte(2) {
+			if err := s.takeGift(peer.ID{id + 1}, share.Gift{Does: share.Asks, Pool: share.PoolName("there"), Bytes: 3000}.Append(nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want("when all have asked", "there", false)
+		want("when all have asked", "elsewhere", true)
+		time.Sleep(d.restsAfter() - time.Millisecond)
+		want("shortly before they rest", "there", false)
+		s.gifts.wants(giver{peer.ID{1}, share.PoolName("there")}, time.Now())
+		time.Sleep(time.Millisecond)
+		want("when one wants to borrow and one rests", "there", true)
+		s.gifts.wants(giver{peer.ID{2}, share.PoolName("there")}, time.Now())
+		want("when both want to", "there", false)
+		time.Sleep(time.Second)
+		d.waiting = 0
+		want("when nothing waits", "there", false)
+	})
+}
+
 // mailbox notes notices that are sent.
 type mailbox struct {
 	net.PacketConn

@@ -145,7 +145,11 @@ func (x *exchange) run(loops int, size float64) {
 				x.gift(l)
 				continue
 			}
-			_ = x.nodes[l.to].m.Receive(x.now, peer.ID{byte(l.from)}, l.data)
+			to := x.nodes[l.to]
+			_ = to.m.Receive(x.now, peer.ID{byte(l.from)}, l.data)
+			if to.m.Hungry(peer.ID{byte(l.from)}, "there") {
+				to.askings[l.from].heard = x.time()
+			}
 			x.work(l.to)
 		}
 	}
@@ -228,6 +232,10 @@ func (x *exchange) look(i int) {
 	n := x.nodes[i]
 	if n.woken || x.now-n.glanced >= glanceEvery {
 		n.glanced, n.rate, n.contended = x.now, n.m.Rate(""), n.m.Contended("there")
+		n.resting = false
+		for k := i / 4 * 4; k < i/4*4+4; k++ {
+			n.resting = n.resting || k != i && n.askings[k].rests(x.time(), n.restsAfter())
+		}
 		if n.s.see(x.time(), n.linkDemand) || n.woken {
 			n.woken = false
 			n.s.told, n.s.as = n.s.want, n.s.weight
@@ -299,6 +307,9 @@ func (x *exchange) gift(l exchangeNotice) {
 	n := x.nodes[l.to]
 	g, _ := share.ParseGift(l.data)
 	a := &n.askings[l.from]
+	if g.Does == share.Asks {
+		a.heard = x.time()
+	}
 	switch {
 	case g.Does == share.Offers:
 		a.offers(x.time())

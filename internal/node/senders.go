@@ -21,6 +21,7 @@ type linkDemand struct {
 	ahead   int       // bytes that it may send ahead of its rate, and give to others
 
 	contended bool // others of the site want more than their shares
+	resting   bool // one of the others has not been short of anything for restsAfter
 }
 
 // How demand becomes a rate. Bursts of some milliseconds, of which many programs'
@@ -33,9 +34,11 @@ const (
 	backlog     = shaper.Backlog
 	hungryAfter = 10 * time.Millisecond  // with a backlog; or the time
 	hungryBytes = 180_000                // for so many bytes of its share where gifts make up for it until then,
-	hungryCrowd = 30_000                 // and so many where others borrow besides,
+	hungryRest  = 90_000                 // so many where another node rests,
+	hungryCrowd = 30_000                 // and so many where others borrow,
 	hungryLast  = 400 * time.Millisecond // but no longer
 	hungryBusy  = 4                      // times as long, after nobody had anything to lend
+	restTimes   = 4                      // as long as the longer, without a request, rests who is not between two bursts
 	worthWhile  = 16 << 10               // bytes beyond the share: notices about them are several packets
 	borrowFor   = 50 * time.Millisecond  // without a backlog that lasts
 	sentFor     = 5 * time.Millisecond   // over which what was sent is averaged
@@ -200,18 +203,39 @@ func (d linkDemand) slow() bool { return d.waiting > 0 && d.rate > 0 && d.rate <
 // patience is for how long a backlog has to last before it is worth to borrow for. Where
 // what all may send ahead, each within the time that a gift lasts, is at least half of
 // their shares, gifts are what there is until then: it is a time in which the share carries
-// so many bytes, since what programs exchange at a time is bytes. Where others borrow it is
-// shorter, since who lends has little to give.
+// so many bytes, since what programs exchange at a time is bytes. Where one of the others
+// rests it is shorter, since that one does not exchange anything and misses nothing, and
+// where others borrow, since who lends has little to give.
 func (d linkDemand) patience() time.Duration {
-	carries := func(bytes int) time.Duration { return time.Duration(float64(bytes) * 8e9 / float64(d.share)) }
 	bytes := hungryBytes
 	switch {
-	case d.ahead == 0 || d.share == 0 || carries(2*d.ahead) < share.GiftLife:
+	case d.ahead == 0 || d.share == 0 || d.carries(2*d.ahead) < share.GiftLife:
 		return hungryAfter
 	case d.contended:
 		bytes = hungryCrowd
+	case d.resting:
+		bytes = hungryRest
 	}
-	return min(max(hungryAfter, carries(bytes)), hungryLast)
+	return min(max(hungryAfter, d.carries(bytes)), hungryLast)
+}
+
+// carries is in which time the share carries so many bytes.
+func (d linkDemand) carries(bytes int) time.Duration {
+	return time.Duration(float64(bytes) * 8e9 / float64(max(d.share, 1)))
+}
+
+// restsAfter is after which time without a request another node is taken to rest.
+func (d linkDemand) restsAfter() time.Duration {
+	return restTimes * min(max(hungryAfter, d.carries(hungryBytes)), hungryLast)
+}
+
+// demand is what is wanted of a link.
+func (s *liveShares) demand(now time.Time, site string) linkDemand {
+	d := s.cfg.demand(site)
+	if mates := s.mates.Load(); mates != nil && d.waiting >= backlog {
+		d.resting = s.gifts.rest(now, *mates, share.PoolName(site), d.restsAfter())
+	}
+	return d
 }
 
 // glance looks at the links for who sends over them, which costs no wake; it does not
@@ -224,7 +248,7 @@ func (s *liveShares) glance() {
 	s.glanced.Store(now.UnixNano())
 	news := false
 	for site, snd := range s.senders {
-		news = !snd.asleep && snd.see(now, s.cfg.demand(site)) || news
+		news = !snd.asleep && snd.see(now, s.demand(now, site)) || news
 	}
 	s.watching.Unlock()
 	if news {
@@ -241,7 +265,7 @@ func (s *liveShares) lookAtLinks(now time.Time) {
 		if snd.asleep {
 			continue
 		}
-		d := s.cfg.demand(site)
+		d := s.demand(now, site)
 		snd.see(now, d)
 		s.say(site, snd)
 		next := now.Add(lookEvery)

@@ -166,6 +166,12 @@ func TestLiveShares(t *testing.T) {
 	}
 	town[0].send("there", true)
 	eventually.Holds(t, "a lone sender has the link", func() bool { return town[0].rate("there") >= b*95/100 })
+	eventually.Holds(t, "another knows that it does not rest", func() bool {
+		book := &town[1].gifts
+		book.mu.Lock()
+		defer book.mu.Unlock()
+		return !book.asking(giver{town[0].cfg.self.ID, share.PoolName("there")}).heard.IsZero()
+	})
 	town[1].send("there", true)
 	eventually.Holds(t, "two senders have half each", func() bool {
 		x, y := town[0].rate("there"), town[1].rate("there")
@@ -343,6 +349,10 @@ func TestSenderSees(t *testing.T) {
 		{620, linkDemand{last: at(570)}, 0},
 		{630, linkDemand{waiting: 9000, last: at(630), full: at(630), share: 25e6, ahead: 15_000, contended: true}, 25e6},
 		{640, linkDemand{waiting: 9000, last: at(640), full: at(630), share: 25e6, ahead: 15_000, contended: true}, unbounded}, // nor where others borrow
+		{700, linkDemand{last: at(650)}, 0},
+		{710, linkDemand{waiting: 9000, last: at(710), full: at(710), share: 25e6, ahead: 15_000, resting: true}, 25e6},
+		{738, linkDemand{waiting: 9000, last: at(738), full: at(710), share: 25e6, ahead: 15_000, resting: true}, 25e6},
+		{739, linkDemand{waiting: 9000, last: at(739), full: at(710), share: 25e6, ahead: 15_000, resting: true}, unbounded}, // half as long where somebody rests
 		{900, linkDemand{last: at(800)}, 0},
 		{910, linkDemand{waiting: 500, last: at(910), share: 25e6, rate: 1e6}, 1},        // what it does not lend may do
 		{912, linkDemand{waiting: 500, last: at(912), share: 25e6, rate: 1e6}, 25e6 / 8}, // it does not

@@ -90,6 +90,7 @@ func (s *liveShares) take(data []byte, from net.Addr) (news bool) {
 		err = s.takeGift(rec.Node.ID, data)
 	case own:
 		err = s.m.Receive(s.now(), rec.Node.ID, data)
+		s.noteHunger(rec.Node.ID)
 	default:
 		err = s.m.Capped(s.now(), rec.Node.ID, rec.Node.Site, data)
 	}

@@ -225,6 +225,16 @@ func (m *Machine) Contended(to Site) bool {
 	return p != nil && m.contended(m.borrowed(p))
 }
 
+// Hungry reports whether a node has said last that it wants more than its share of a pool.
+func (m *Machine) Hungry(id peer.ID, to Site) bool {
+	p, t := m.bySite[to], m.byID[id]
+	if p == nil || t == nil {
+		return false
+	}
+	d := t.sides[m.borrowed(p)]
+	return d != nil && d.hungry
+}
+
 // borrowed returns the pool of which is borrowed for one: the uplink where that implies it.
 func (m *Machine) borrowed(p *pool) *pool {
 	if p.implied {

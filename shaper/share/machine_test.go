@@ -88,6 +88,9 @@ func TestContended(t *testing.T) {
 		s.want(0, "b", 1000*mbit)
 		s.run(s.now + 10*ms)
 		check("with one", false, true, true)
+		if m := s.nodes[2]; !m.Hungry(nodeID(0), "b") || m.Hungry(nodeID(1), "b") || m.Hungry(nodeID(0), "c") != (up > 0) || m.Hungry(nodeID(2), "b") || m.Hungry(nodeID(0), "d") {
+			t.Errorf("uplink %d: node 2 does not know that node 0 alone is hungry", up)
+		}
 		s.want(1, "b", 1000*mbit)
 		s.run(s.now + 10*ms)
 		check("with two", true, true, true)
