@@ -163,7 +163,8 @@ func (c *crossing) judge() (all []Verdict) {
 			}
 		}
 		if r, ok := c.ratio(t, unpaced, lived); ok && c.cells[unpaced][t].timedOut() > 0 {
-			fast.add(r >= matbFaster, "%v %.2f", t, r)
+			best, _ := c.ratio(t, unpaced, oracle)
+			fast.add(r >= matbFaster, "%v %.2f (the oracle %.2f)", t, r, best)
 		}
 		if r, ok := c.ratio(t, lived, htb); ok {
 			ahead.add(r < 1, "%v %.2f", t, r)

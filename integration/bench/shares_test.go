@@ -3,6 +3,7 @@ package bench
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -76,19 +77,31 @@ func TestSharing(t *testing.T) {
 		if err := r.findChanges(); err != nil {
 			t.Fatal(err)
 		}
-		v := r.verdicts()
+		v := rounds{r}.verdicts()
 		if !v[0].Good || v[1].Good != tt.settles {
 			t.Errorf("late by %v: %+v", tt.late, v)
 		}
 		if tt.late == 0 && !v[2].Good {
 			t.Errorf("%+v", v[2])
 		}
-		if rows := r.rows(); len(rows) != sharesPhases || rows[2][2] != "25.0, 25.0, 25.0, 25.0" || rows[4][2] != "–, –, 100.0, –" || rows[4][3] != rows[4][2] {
+		if rows := (rounds{r}).rows(); len(rows) != sharesPhases || rows[2][2] != "25.0, 25.0, 25.0, 25.0" || rows[4][2] != "–, –, 100.0, –" || rows[4][3] != rows[4][2] {
 			t.Errorf("rows %v", rows)
 		}
 		if d := r.draw(); len(d.panels) != 3 || len(d.svg()) < 1000 {
 			t.Errorf("a drawing of %d panels", len(d.panels))
 		}
+	}
+	two, one := rounds{playShares(0), playShares(120 * time.Millisecond), playShares(0)}, rounds{playShares(120 * time.Millisecond), playShares(0), playShares(120 * time.Millisecond)}
+	for _, r := range append(slices.Clone(two), one...) {
+		if err := r.findChanges(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := two.verdicts(); !v[1].Good || !strings.Contains(v[1].Text, "in the worst round one after 1") {
+		t.Errorf("one round of three is late: %+v", v[1])
+	}
+	if v := one.verdicts(); v[1].Good {
+		t.Errorf("two rounds of three are late: %+v", v[1])
 	}
 	r := playShares(0)
 	r.nodes[3] = arrivals{}
@@ -97,7 +110,7 @@ func TestSharing(t *testing.T) {
 	}
 	r = playShares(0)
 	r.lost = 1
-	if err := r.findChanges(); err != nil || r.verdicts()[2].Good {
+	if err := r.findChanges(); err != nil || (rounds{r}).verdicts()[2].Good {
 		t.Errorf("a lost packet is good, or %v", err)
 	}
 }
