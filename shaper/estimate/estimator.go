@@ -94,7 +94,7 @@ type Estimator struct {
 	gain    int     // successes of probes in a row
 	span    int     // of the probe
 	probed  int     // slot in which the last probe ended
-	pause   int     // slots from then to the next
+	pause   int     // slots from then to the next, at least
 	empty   int     // slot from which a drain has found the queue empty; 0: not yet
 }
 
@@ -250,7 +250,7 @@ func (e *Estimator) drained() {
 	}
 	wanted := w.sent > 0.5*e.pace
 	more := max((stillDrains-1)*w.sent, bits(2*packet, w.span))
-	most := max(drainMost, int(drainBytes/((e.found-e.pace)/8*Slot.Seconds())))
+	most := max(drainMost, int(drainBytes/(max(e.found-e.pace, float64(minRate)/10)/8*Slot.Seconds())))
 	switch {
 	case e.empty == 0 && wanted && w.got > w.sent+more && e.n < e.since+most:
 		if r := e.carried(w.got); r < 1.1*e.found {
@@ -344,7 +344,7 @@ func (e *Estimator) probe() {
 	gain := gains[min(e.gain, len(gains)-1)]
 	perSlot := e.found / 8 * Slot.Seconds()
 	add := (gain - cruising) * perSlot
-	e.span, e.pause = probeMin, probeEvery
+	e.span, e.pause = probeMin, 0
 	if e.gain == 0 {
 		e.span = spanOf(probeBytes / add)
 	}
