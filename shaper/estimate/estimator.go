@@ -254,7 +254,7 @@ func (e *Estimator) drained() {
 	switch {
 	case e.empty == 0 && wanted && w.got > w.sent+more && e.n < e.since+most:
 		if r := e.carried(w.got); r < 1.1*e.found {
-			e.learn(e.found + (r-e.found)/4)
+			e.learn(e.found + (r-e.found)/4*quick/float64(w.span)) // a wide window is seen again and again, at last with the empty queue
 			e.pace = bounded(e.found * e.drain)
 		}
 		return
@@ -383,8 +383,8 @@ func (e *Estimator) judge() {
 	default:
 		small := e.gain == 0
 		e.gain = 0
-		if took > e.found && slotsOf(exact, took) <= w.span {
-			e.learn(took)
+		if took > e.found { // by more than the chance of a packet, or in part
+			e.learn(max(e.found+(took-e.found)*min(1, took/bits(exact*packet, w.span)), took-bits(packet, w.span)))
 		} else { // a probe is short; if the link has become slower, what follows shows it
 			e.learn(e.found + max(took-e.found, -shortLoss*e.found)/4)
 		}

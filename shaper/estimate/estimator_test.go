@@ -99,11 +99,8 @@ func (s *trial) within(t *testing.T, what string, rate, more float64) {
 	t.Helper()
 	bits, _ := s.e.Found()
 	least := 0.9
-	switch {
-	case rate < 10e6 && s.loss > 0: // few packets: a lost one weighs much
+	if rate < 10e6 && s.loss > 0 { // few packets: a lost one weighs much
 		least = 0.8
-	case rate < 2e6: // and so does one that comes a slot later
-		least = 0.85
 	}
 	if r := float64(bits) / rate; r < least-more || r*cruising > 1.03+more {
 		t.Errorf("%s: at %v it has found %.2f Mb/s of %.2f", what, s.now, float64(bits)/1e6, rate/1e6)
@@ -151,7 +148,7 @@ func TestFinds(t *testing.T) {
 						s.rate = rate
 						s.run(3*time.Second + 2*delay)
 						if loss > 0 || rate < 20e6 {
-							s.run(8 * time.Second) // chance may spoil the first probes
+							s.run(4 * time.Second) // chance may spoil the first probes
 						}
 						s.within(t, "four times", s.rate, 0)
 					})
@@ -174,10 +171,10 @@ func TestNarrow(t *testing.T) {
 						s.trace = func(l string) { t.Log(l) }
 					}
 					s.run(90 * time.Second)
-					s.narrow(t, "far too low before", rate)
+					s.narrow(t, "far too low before", rate, 1.1)
 					s.run(60 * time.Second)
-					s.narrow(t, "settled", rate)
-					if used := s.sumSent * 8 / 60 / rate; used < 0.75 || used > 1.03 {
+					s.narrow(t, "settled", rate, 1.1)
+					if used := s.sumSent * 8 / 60 / rate; used < 0.8 || used > 1.02 {
 						t.Errorf("the line is used to %.3f", used)
 					}
 					if lost := s.dropped / s.offered; lost > 0.02 {
@@ -188,17 +185,17 @@ func TestNarrow(t *testing.T) {
 					}
 					s.rate = rate / 2
 					s.run(15 * time.Second)
-					s.narrow(t, "half", s.rate)
+					s.narrow(t, "half", s.rate, 1.2) // so much is still coming down: a packet more or less in 100 ms says little
 				})
 			}
 		}
 	}
 }
 
-// narrow checks that what is found is at most a quarter below and a fifth above.
-func (s *trial) narrow(t *testing.T, what string, rate float64) {
+// narrow checks that what is found is at most a fifth below, and at most so many times the rate.
+func (s *trial) narrow(t *testing.T, what string, rate, most float64) {
 	t.Helper()
-	if bits, _ := s.e.Found(); float64(bits) < 0.75*rate || float64(bits) > 1.2*rate {
+	if bits, _ := s.e.Found(); float64(bits) < 0.8*rate || float64(bits) > most*rate {
 		t.Errorf("%s: at %v it has found %.0f kb/s of %.0f", what, s.now, float64(bits)/1e3, rate/1e3)
 	}
 }
