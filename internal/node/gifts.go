@@ -13,7 +13,7 @@ import (
 
 // Gifts (see share.Gift) are what a node asks others of its site for when more waits than
 // it may send at once, and gives them of what it does not use. Who sends asks (pacing.poll),
-// and who reads notices answers. The machine has no part in them.
+// and who reads notices answers. The machine has no part in them, but tells who wants to borrow.
 
 // asking is when another node is asked for gifts for a link. Who has nothing to give because
 // it sends, or lends, does not answer but makes an offer when that ends: so nodes that all
