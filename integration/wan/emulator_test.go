@@ -219,30 +219,40 @@ func TestBusyLine(t *testing.T) {
 	}
 }
 
+// TestRateAndQueue: a burst passes as far as the queue has room, at the rate. A machine that
+// stands still for a millisecond delays all that waits, so the rate is the best of three
+// bursts'; none is faster.
 func TestRateAndQueue(t *testing.T) {
 	const rate, size, queue = 20_000_000, 1000, 50_000
 	l := lab.Start(t, twoPublicSites(wan.Link{Up: wan.Pipe{Rate: rate, Queue: queue}}))
 	p := newProbes(t, l)
-	start := time.Now()
-	for range 100 { // at once: half of them find the queue full
-		p.send(t, size)
-	}
-	burst := time.Since(start)
-	got := p.receive(t, 100, 200*time.Millisecond)
 	const frame = size + 14
-	least, most := queue/frame-1, (queue+int(burst.Seconds()*rate/8))/frame+2
-	if len(got) < least || len(got) > most {
-		t.Fatalf("%d datagrams passed, want %d to %d", len(got), least, most)
+	best, full := 0.0, uint64(0)
+	for try := 0; try < 3 && best < 0.95*rate; try++ {
+		start := time.Now()
+		for range 100 { // at once: half of them find the queue full
+			p.send(t, size)
+		}
+		burst := time.Since(start)
+		got := p.receive(t, 100, 200*time.Millisecond)
+		least, most := queue/frame-1, (queue+int(burst.Seconds()*rate/8))/frame+2
+		if len(got) < least || len(got) > most {
+			t.Fatalf("%d datagrams passed, want %d to %d", len(got), least, most)
+		}
+		took := got[len(got)-1].came - got[0].sent
+		bps := frame * 8 * float64(len(got)) / took.Seconds()
+		t.Logf("%d datagrams at %.2f Mb/s", len(got), bps/1e6)
+		if bps > 1.05*rate {
+			t.Errorf("they came at %.2f Mb/s, want %.2f", bps/1e6, rate/1e6)
+		}
+		best, full = max(best, bps), full+uint64(100-len(got))
 	}
-	took := got[len(got)-1].came - got[0].sent
-	bps := frame * 8 * float64(len(got)) / took.Seconds()
-	t.Logf("%d datagrams at %.2f Mb/s", len(got), bps/1e6)
-	if math.Abs(bps/rate-1) > 0.05 {
-		t.Errorf("they came at %.2f Mb/s, want %.2f", bps/1e6, rate/1e6)
+	if best < 0.95*rate {
+		t.Errorf("they came at %.2f Mb/s, want %.2f", best/1e6, rate/1e6)
 	}
 	stats, err := l.WANStats("near")
-	if err != nil || stats.Up.QueueFull != uint64(100-len(got)) || stats.Up.Overrun != 0 {
-		t.Errorf("counters %+v, %v; want %d drops by the full queue", stats.Up, err, 100-len(got))
+	if err != nil || stats.Up.QueueFull != full || stats.Up.Overrun != 0 {
+		t.Errorf("counters %+v, %v; want %d drops by the full queue", stats.Up, err, full)
 	}
 }
 

@@ -168,22 +168,30 @@ func TestAllHungry(t *testing.T) {
 	}
 }
 
-// TestMoreThanFits: what finds no room in a notice is no reason for more of them.
+// TestMoreThanFits: what finds no room in a notice is no reason for more of them; and what
+// was borrowed and is pushed out by others, in whichever order they come, is given back.
 func TestMoreThanFits(t *testing.T) {
 	const b = 100 * mbit
 	caps := map[Site]int64{}
 	for i := range maxEntries + 2 {
 		caps[fmt.Sprint("s", i)] = b
 	}
-	s := newSite(t, 4, 1, caps)
-	for to := range caps {
-		s.want(0, to, b)
-	}
-	s.run(200 * ms)
-	before := s.sent
-	s.run(s.now + time.Second)
-	if n := s.sent - before; n > 2*3*50+30 {
-		t.Errorf("%d notices in a second, want one to each other every 20 ms, and their answers", n)
+	for seed := range uint64(4) {
+		s := newSite(t, 4, seed, caps)
+		order := sites(caps)
+		s.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		for i, to := range order {
+			s.want(0, to, b)
+			if i%8 == 7 {
+				s.run(s.now + ms)
+			}
+		}
+		s.run(200 * ms)
+		before := s.sent
+		s.run(s.now + time.Second)
+		if n := s.sent - before; n > 2*3*50+30 {
+			t.Errorf("seed %d: %d notices in a second, want one to each other every 20 ms, and their answers", seed, n)
+		}
 	}
 }
 

@@ -170,6 +170,8 @@ func (m *Machine) build(t *mate, own bool) []byte {
 		if e.kind != 0 && len(n.entries) == maxEntries {
 			m.counts.Unsaid++
 			e = entry{}
+			d.askFor(0, 0) // which is what the mate hears
+			m.stale = true
 		}
 		if d == nil {
 			continue
