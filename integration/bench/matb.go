@@ -58,6 +58,7 @@ type matbPlan struct {
 	paired []string // loads
 	plots  bool
 	rounds int
+	again  int   // further rounds of the all-to-alls, of the ways that are set beside each other
 	sizes  []int // between each two ranks, for the all-to-alls
 }
 
@@ -77,11 +78,11 @@ func product(rates []int64, tcps []string, delays []time.Duration) (all []settin
 func planMATB(quick bool) matbPlan {
 	const ms = time.Millisecond
 	delays := []time.Duration{0, 2 * ms, 5 * ms, 10 * ms}
-	p := matbPlan{pairs: 20, pairAt: setting{matbGate, 2 * ms, "cubic"}, paired: loadNames(), plots: true, rounds: 1,
+	p := matbPlan{pairs: 20, pairAt: setting{matbGate, 2 * ms, "cubic"}, paired: loadNames(), plots: true, rounds: 1, again: 4,
 		sizes: []int{4 << 10, 16 << 10, 128 << 10, 1 << 20}}
 	p.sweeps = []sweep{{product([]int64{matbGate}, []string{"cubic"}, delays), ways(), loadNames(), nil}}
 	if quick {
-		p.pairs, p.sizes, p.paired = 3, []int{16 << 10, 128 << 10}, []string{loadAlltoall, loadCG}
+		p.pairs, p.again, p.sizes, p.paired = 3, 1, []int{16 << 10, 128 << 10}, []string{loadAlltoall, loadCG}
 		p.sweeps = []sweep{{product([]int64{matbGate}, []string{"cubic"}, delays[1:2]), ways(), loadNames(), []string{loadAlltoall}}}
 	}
 	return p
@@ -131,7 +132,7 @@ func (p matbPlan) choose(with Choices) (matbPlan, error) {
 	tcps, err3 := listed(with, "tcp", []string{"cubic"}, oneOf("cubic", "bbr", "reno"))
 	loads, err4 := listed(with, "programs", nil, oneOf(loadNames()...))
 	named, err5 := listed(with, "ways", nil, oneOf(wayNames()...))
-	parts, err6 := listed(with, "parts", []string{"cells", "pairs", "plots"}, oneOf("cells", "pairs", "plots"))
+	parts, err6 := listed(with, "parts", []string{"cells", "again", "pairs", "plots"}, oneOf("cells", "again", "pairs", "plots"))
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return p, err
 	}
@@ -151,6 +152,9 @@ func (p matbPlan) choose(with Choices) (matbPlan, error) {
 	p.paired = narrowed(p.paired, loads)
 	if p.plots = slices.Contains(parts, "plots"); !slices.Contains(parts, "pairs") {
 		p.pairs = 0
+	}
+	if !slices.Contains(parts, "again") {
+		p.again = 0
 	}
 	if !slices.Contains(parts, "cells") {
 		p.sweeps = nil
@@ -196,7 +200,7 @@ func matbfast(ctx context.Context, env *Env) (Table, error) {
 func matbslow(ctx context.Context, env *Env) (Table, error) {
 	return crossNarrow(ctx, env, planSlow(env.Quick), Table{Title: "The same where the lab's processors keep up"}, func(matbPlan) string {
 		return "A fifth of the rate is five times the time for each packet: what the nine daemons, the eight ranks, which spin, and the emulated network take of this machine's processors counts for a fifth of what it does above, " +
-			"and what is left is how well the link is shared. The rest is as there."
+			"and what is left is how well the link is shared. There is one job of each; the rest is as there."
 	})
 }
 
@@ -239,11 +243,11 @@ func matbMethod(p matbPlan) string {
 		"Each site's uplink has the rate and the delay, one way, and a drop-tail queue of %d kB; downlinks are free. "+
 		"alltoall is MPI_Alltoall in a loop, with the bytes between each two ranks (c/colls.c of integration/programs); CG solves a system by conjugate gradients with the traffic of NPB's, in which half the nodes send 256 KiB "+
 		"across at a time (c/cg.c, a step); LU sweeps in pipelined wavefronts of 1280 B (c/lu.c, there and back over 64 planes); PTRANS, FFT and RandomAccess are Debian's hpcc, stopped after these; Go alltoall is MPI for Go's (go/colls). "+
-		"%d job(s) of each, milliseconds, and how many times the oracle's. Unpaced: nothing is declared. "+
+		"%d job(s) of each, milliseconds, and how many times the oracle's; here, of both all-to-alls under htb, live shares and the oracle, which are judged beside each other, the median of these and %d more, in turns, whose time-outs count, too. Unpaced: nothing is declared. "+
 		"Timer token bucket: unpaced overlay, and in each host's way out of the LAN a bucket at B/N, of 10 ms, on a Go ticker of 1 ms (go/bucket). htb: unpaced overlay, and htb at B/N on each host's Ethernet link for what leaves the LAN, "+
 		"with a leaf (tbf) that splits GSO's superpackets into two datagrams at most. Static shares are of --pace static with meshrun --no-hints, and with the preload library's hints; live shares are the default. "+
 		"The oracle is unpaced over a queue of 256 MiB: over so long a queue TCP's round trips grow faster than its timers learn, so it has time-outs that nothing was lost for (spurious). "+
 		"Counters are sums over all eight hosts while programs are measured, without their start (between marks that they print, hpcc's sections): segments sent again (RetransSegs), of these needless what the other end had already (TCPDSACKRecvSegs), most often a tail-loss probe; retransmission time-outs, in all states of TCP's recovery "+
 		"(TCPTimeouts, TCPLossFailures, TCPSackFailures, TCPSackRecoveryFail and Reno's), of these spurious those that TCP took back (TCPLossUndo); tail-loss probes, which are no time-outs; packets lost at the uplinks; and dropped before them by who paces. "+
-		"Used is what crossed both uplinks by what could have in that time.", siteRanks, matbQueue/1000, p.rounds)
+		"Used is what crossed both uplinks by what could have in that time.", siteRanks, matbQueue/1000, p.rounds, p.again)
 }

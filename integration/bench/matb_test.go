@@ -19,11 +19,12 @@ func TestPlanMATB(t *testing.T) {
 		loads    []string
 		ways     int
 		pairs    int
+		again    int
 		plots    bool
 		wrong    string
 	}{
-		{with: nil, settings: 4, loads: loadNames(), ways: 7, pairs: 20, plots: true},
-		{with: Choices{"delays": "2ms,10ms", "rates": "100,400", "tcp": "cubic,bbr"}, settings: 8, loads: loadNames(), ways: 7, pairs: 20, plots: true},
+		{with: nil, settings: 4, loads: loadNames(), ways: 7, pairs: 20, again: 4, plots: true},
+		{with: Choices{"delays": "2ms,10ms", "rates": "100,400", "tcp": "cubic,bbr"}, settings: 8, loads: loadNames(), ways: 7, pairs: 20, again: 4, plots: true},
 		{with: Choices{"programs": "cg, go", "ways": "unpaced,oracle", "parts": "cells"}, settings: 4, loads: []string{loadCG, loadGo}, ways: 2},
 		{with: Choices{"delays": "2"}, wrong: "--with delays=2"},
 		{with: Choices{"programs": "ft"}, wrong: `"ft" is none of alltoall, cg, lu, hpcc, go`},
@@ -43,8 +44,8 @@ func TestPlanMATB(t *testing.T) {
 			continue
 		}
 		s := p.sweeps[0]
-		if len(s.settings) != x.settings || !slices.Equal(s.loads, x.loads) || len(s.ways) != x.ways || p.pairs != x.pairs || p.plots != x.plots {
-			t.Errorf("%v: %d settings of %v, %d ways, %d pairs, plots %v; want %+v", x.with, len(s.settings), s.loads, len(s.ways), p.pairs, p.plots, x)
+		if len(s.settings) != x.settings || !slices.Equal(s.loads, x.loads) || len(s.ways) != x.ways || p.pairs != x.pairs || p.again != x.again || p.plots != x.plots {
+			t.Errorf("%v: %d settings of %v, %d ways, %d again, %d pairs, plots %v; want %+v", x.with, len(s.settings), s.loads, len(s.ways), p.again, p.pairs, p.plots, x)
 		}
 	}
 	slow, err := planSlow(false).choose(Choices{"delays": "5ms"})
@@ -95,7 +96,7 @@ func crossed(times map[string]float64, pains map[string]suffering) *crossing {
 	all, inGo := topic{loadAlltoall, what{"alltoall", 16 << 10}}, topic{loadGo, what{"alltoall", 16 << 10}}
 	c.topics = []topic{all, inGo}
 	for way, us := range times {
-		c.cells[way] = map[topic]cell{all: {{us, suffering{timeouts: pains[way].timeouts, bytes: 97, capacity: 100}}}, inGo: {{25_000, suffering{}}}}
+		c.cells[way] = map[topic]cell{all: {{us, suffering{timeouts: pains[way].timeouts, spurious: pains[way].spurious, bytes: 97, capacity: 100}}}, inGo: {{25_000, suffering{}}}}
 	}
 	return c
 }
@@ -119,6 +120,12 @@ func TestJudgeCrossing(t *testing.T) {
 	got = verdicts(bad)
 	if n := strings.Count(strings.Join(got, "\n"), "false"); len(got) != 8 || n != 6 { // used and Go's bound hold
 		t.Errorf("a bad one is judged\n%s", strings.Join(got, "\n"))
+	}
+	once := good.cells[lived][good.topics[0]]
+	good.cells[lived][good.topics[0]] = append(once, reading{60_000, suffering{timeouts: 2, bytes: 40, capacity: 100}}, reading{33_000, suffering{bytes: 97, capacity: 100}})
+	got = verdicts(good)
+	if n := strings.Count(strings.Join(got, "\n"), "false"); n != 1 || !strings.Contains(strings.Join(got, "\n"), "false 100 Mb/s, cubic, 2ms: live shares leave 3 time-outs, 1 of them spurious") {
+		t.Errorf("of three jobs one is slow and times out: judged\n%s", strings.Join(got, "\n"))
 	}
 	other := crossed(nil, nil)
 	other.tcp = "bbr"

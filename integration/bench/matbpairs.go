@@ -8,58 +8,85 @@ import (
 	"slices"
 )
 
-// pairs compares live shares with static ones and with none, job by job: a network of
-// each is up, and they take turns in an order that is drawn for each round.
+// pairs compares live shares with static ones and with none, job by job.
 func (m *matbRun) pairs(ctx context.Context, t *Table) {
-	s := m.plan.pairAt
-	c := &crossing{setting: s, cells: map[string]map[topic]cell{}, pains: map[string]suffering{}}
+	c := &crossing{setting: m.plan.pairAt, cells: map[string]map[topic]cell{}, pains: map[string]suffering{}}
+	loads := m.chosen(m.plan.paired)
+	for _, l := range loads {
+		for _, w := range l.brief {
+			c.topics = append(c.topics, topic{l.name, w})
+		}
+	}
+	if err := m.inTurns(ctx, c, waysNamed(unpaced, static, lived), loads, (*load).once, m.plan.pairs, "pairs"); err != nil {
+		t.Verdicts = append(t.Verdicts, Verdict{false, fmt.Sprintf("%v: pairs are measured; not so: %v", c.setting, err)})
+		return
+	}
+	part, verdicts := c.pairsPart()
+	t.Parts, t.Verdicts = append(t.Parts, part), append(t.Verdicts, verdicts...)
+}
+
+// again measures the all-to-alls of the ways that verdicts set beside each other some more
+// times, so that one slow job is not taken for a slow way.
+func (m *matbRun) again(ctx context.Context, c *crossing, s sweep) {
+	var beside []way
+	for _, w := range s.ways {
+		if slices.Contains([]string{htb, lived, oracle}, w.name) {
+			beside = append(beside, w)
+		}
+	}
+	loads := m.chosen(narrowed(s.loads, []string{loadAlltoall, loadGo}))
+	if m.plan.again == 0 || len(beside) < 2 || len(loads) == 0 || ctx.Err() != nil {
+		return
+	}
+	if err := m.inTurns(ctx, c, beside, loads, (*load).run, m.plan.again, "again"); err != nil {
+		c.fail(m.env, "all-to-alls again", err)
+	}
+}
+
+// inTurns adds rounds of jobs: a network of each way is up, and they take turns in an order
+// that is drawn for each round and load. An error says that there is no network.
+func (m *matbRun) inTurns(ctx context.Context, c *crossing, ways []way, loads []*load, job jobForm, rounds int, name string) error {
 	var nets []*narrow
 	defer func() {
 		for _, n := range nets {
 			n.close()
 		}
 	}()
-	for _, w := range waysNamed(unpaced, static, lived) {
-		n, err := newNarrow(ctx, m.env, s, w, w.file(s)+"-pairs")
+	for _, w := range ways {
+		n, err := newNarrow(ctx, m.env, c.setting, w, w.file(c.setting)+"-"+name)
 		if err != nil {
-			t.Verdicts = append(t.Verdicts, Verdict{false, fmt.Sprintf("%v: pairs are measured; not so: %v", s, err)})
-			return
+			return err
 		}
 		nets = append(nets, n)
-		c.cells[w.name] = map[topic]cell{}
+		if c.cells[w.name] == nil {
+			c.cells[w.name] = map[topic]cell{}
+		}
 	}
 	rng := rand.New(rand.NewPCG(1, 4)) // the same order in each run
-	loads := m.chosen(m.plan.paired)
-	for round := range m.plan.pairs {
+	for round := range rounds {
 		for _, l := range loads {
 			rng.Shuffle(len(nets), func(i, j int) { nets[i], nets[j] = nets[j], nets[i] })
-			m.once(ctx, c, l, nets, round)
+			m.turn(ctx, c, l, nets, job, fmt.Sprintf("%s, round %d", name, round+1))
 			if ctx.Err() != nil {
-				break
+				return nil
 			}
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		m.env.say("matb: %v: pairs: %d of %d rounds", s, round+1, m.plan.pairs)
+		m.env.say("matb: %v: %s: %d of %d rounds", c.setting, name, round+1, rounds)
 	}
-	for _, l := range loads {
-		for _, w := range l.brief {
-			c.topics = append(c.topics, topic{l.name, w})
-		}
-	}
-	part, verdicts := c.pairsPart()
-	t.Parts, t.Verdicts = append(t.Parts, part), append(t.Verdicts, verdicts...)
+	return nil
 }
 
-// once runs a load once in each network. A round counts if all its jobs end well.
-func (m *matbRun) once(ctx context.Context, c *crossing, l *load, nets []*narrow, round int) {
+// jobForm is load.run or load.once.
+type jobForm func(*load, context.Context, *narrow) (map[what]reading, error)
+
+// turn runs a load once in each network. It counts if all its jobs end well.
+func (m *matbRun) turn(ctx context.Context, c *crossing, l *load, nets []*narrow, job jobForm, when string) {
 	all := map[string]map[what]reading{}
 	for _, n := range nets {
-		got, err := l.once(ctx, n)
+		got, err := job(l, ctx, n)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.fail(m.env, fmt.Sprintf("pair %d of %s: %s", round+1, l.name, n.way.name), err)
+				c.fail(m.env, fmt.Sprintf("%s: %s: %s", when, l.name, n.way.name), err)
 			}
 			return
 		}

@@ -44,12 +44,12 @@ func (c cell) used() float64 {
 	return s.median()
 }
 
-// timedOut counts the time-outs.
-func (c cell) timedOut() (n float64) {
+// pain is that of all readings.
+func (c cell) pain() (sum suffering) {
 	for _, r := range c {
-		n += r.pain.timeouts
+		sum = sum.plus(r.pain)
 	}
-	return n
+	return sum
 }
 
 // topic is one thing that one load tells.
@@ -76,7 +76,7 @@ type crossing struct {
 	setting
 	topics []topic
 	cells  map[string]map[topic]cell // by way
-	pains  map[string]suffering      // over all jobs
+	pains  map[string]suffering      // over the jobs that every way has run
 	failed []string                  // jobs that did not end well
 }
 
@@ -104,6 +104,7 @@ func (m *matbRun) sweep(ctx context.Context, s sweep, t *Table) {
 				records[w.name] = r
 			}
 		}
+		m.again(ctx, c, s)
 		t.Drawings = append(t.Drawings, c.drawing(records)...)
 		all = append(all, c)
 	}

@@ -162,7 +162,7 @@ func (c *crossing) judge() (all []Verdict) {
 				used.add(live.used() >= matbUsed, "%v %.2f", t, live.used())
 			}
 		}
-		if r, ok := c.ratio(t, unpaced, lived); ok && c.cells[unpaced][t].timedOut() > 0 {
+		if r, ok := c.ratio(t, unpaced, lived); ok && c.cells[unpaced][t].pain().timeouts > 0 {
 			best, _ := c.ratio(t, unpaced, oracle)
 			fast.add(r >= matbFaster, "%v %.2f (the oracle %.2f)", t, r, best)
 		}
@@ -191,11 +191,20 @@ func (c *crossing) judgeLosses() []Verdict {
 	if !ok1 || !ok2 {
 		return nil
 	}
-	again, best := with.retransmitted+with.own, c.pains[oracle]
+	again := with.retransmitted + with.own
+	late, lateWithout, best := c.anyPain(lived), c.anyPain(unpaced), c.anyPain(oracle)
 	return []Verdict{
-		{with.timeouts <= with.spurious, fmt.Sprintf("%v: live shares leave %.0f time-outs, %.0f of them spurious, unpaced %.0f and %.0f, the oracle %.0f and %.0f; none is wanted that is not spurious",
-			c.setting, with.timeouts, with.spurious, without.timeouts, without.spurious, best.timeouts, best.spurious)},
+		{late.timeouts <= late.spurious, fmt.Sprintf("%v: live shares leave %.0f time-outs, %.0f of them spurious, unpaced %.0f and %.0f, the oracle %.0f and %.0f; none is wanted that is not spurious",
+			c.setting, late.timeouts, late.spurious, lateWithout.timeouts, lateWithout.spurious, best.timeouts, best.spurious)},
 		{without.retransmitted >= matbFewer*again, fmt.Sprintf("%v: live shares leave %.0f segments sent again, %.0f of them needless, and %.0f drops of our own where unpaced has %.0f, %.0f and %.0f; %.0f times fewer are wanted",
 			c.setting, with.retransmitted, with.needless, with.own, without.retransmitted, without.needless, without.own, matbFewer)},
 	}
+}
+
+// anyPain is that of all jobs of a way.
+func (c *crossing) anyPain(way string) (sum suffering) {
+	for _, cell := range c.cells[way] {
+		sum = sum.plus(cell.pain())
+	}
+	return sum
 }
