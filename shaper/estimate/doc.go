@@ -43,7 +43,8 @@
 // Where so little adds less than six packets, a probe is as long and as high as adds them,
 // and the more seldom: what probes add is 3 % of what the link carries. So a line of
 // 64 kb/s is probed with five times its rate, every 43 s, and one of 250 kb/s to
-// 100 Mb/s that has been taken for that, in a bad moment, is found again in 1 to 7 s.
+// 100 Mb/s that has been taken for that, in a bad moment, is found again in 1 to 7 s, if
+// chance does not spoil its probes: on a slow line that loses 1 % it spoils some.
 //
 // Any phase but the start becomes drain, with C what arrives, when less arrives than
 // is sent: by 8 % for 100 ms, 2 % for 500 ms, or, where sending is too uneven to

@@ -62,7 +62,8 @@ const (
 	busy        = 0.85     // of the pace: the link is wanted
 	enough      = 0.3      // of the pace: a window is worth looking at
 	maxLoss     = 0.03     // not related to queues
-	lossShare   = 0.1      // of a new sample of loss
+	lossShare   = 0.3      // of a new sample of loss, at most
+	lossMemory  = 1000     // packets by which it is known
 	standstill  = 0.1      // of what was found: less is no rate
 	stillDrains = 1.04     // more arrives than is sent
 )
@@ -91,6 +92,7 @@ type Estimator struct {
 	sure    int     // slot in which found was last confirmed by a measurement; 0: never
 	changed int     // slot in which found last changed by more than a little
 	loss    float64 // not related to queues
+	noted   int     // slot in which that was last learned
 	gain    int     // successes of probes in a row
 	span    int     // of the probe
 	probed  int     // slot in which the last probe ended
@@ -198,6 +200,12 @@ func (e *Estimator) much(w window) float64 { return max(queueBytes, queueTime*w.
 // start raises the pace while what is sent arrives.
 func (e *Estimator) start() {
 	from := e.since + visible
+	switch {
+	case e.sum.sent == 0:
+		e.since, e.began = e.n, e.n
+	case e.sentIn(e.n-1) > growth*e.pace && e.n < e.began+startIdle: // who sends has not heard of the pace
+		e.since = e.n
+	}
 	if w := e.last(quick + 1); w.from >= from && w.sent > enough*e.pace && e.misses(w, 0.25) && e.steady(w) {
 		e.overload(w)
 		return
@@ -276,11 +284,15 @@ func (e *Estimator) drained() {
 	e.enter(cruise, e.found*cruising)
 }
 
-// note learns the loss from a window in which no queue can have grown.
+// note learns the loss from a window in which no queue can have grown. If more arrived than
+// chance brings, one has shrunk, and that says nothing.
 func (e *Estimator) note(w window) {
-	if w.sent > 0.2*e.pace && e.steady(w) {
-		e.loss = max(e.loss+lossShare*(min(1-w.got/w.sent, 2*maxLoss)-e.loss), 0)
+	if !e.steady(w) || w.got > w.sent+max(maxLoss*w.sent, bits(2*packet, w.span)) {
+		return
 	}
+	packets := w.sent / bits(packet, w.span)
+	e.loss = max(e.loss+min(packets/lossMemory, lossShare)*(min(1-w.got/w.sent, 2*maxLoss)-e.loss), 0)
+	e.noted = e.n
 }
 
 // watch looks for overload, and for the time to probe.
@@ -298,7 +310,7 @@ func (e *Estimator) watch() {
 			e.overload(w)
 			return
 		}
-		if e.n%midSpan == 0 && e.returned(w) < e.much(w)/2 {
+		if e.n >= e.noted+midSpan && e.returned(w) < e.much(w)/2 {
 			e.note(w)
 		}
 	}

@@ -3,6 +3,7 @@ package estimate
 import (
 	"container/heap"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -261,7 +262,14 @@ func TestTown(t *testing.T) {
 // TestSilentReceivers: where nobody tells what arrives there is no limit, until
 // somebody does.
 func TestSilentReceivers(t *testing.T) {
+	for _, seed := range []uint64{1, 16, 20} {
+		silentReceivers(t, seed)
+	}
+}
+
+func silentReceivers(t *testing.T, seed uint64) {
 	s := newTown(t, 2, 50e6, 100e3, 0, 5*ms)
+	s.rng = rand.New(rand.NewPCG(seed, 2))
 	s.deaf = true
 	for _, v := range s.nodes {
 		v.hungry = true
