@@ -38,7 +38,7 @@ func (m *matbRun) again(ctx context.Context, c *crossing, s sweep) {
 	if m.plan.again == 0 || len(beside) < 2 || len(loads) == 0 || ctx.Err() != nil {
 		return
 	}
-	if err := m.inTurns(ctx, c, beside, loads, (*load).run, m.plan.again, "again"); err != nil {
+	if err := m.inTurns(ctx, c, beside, loads, (*load).run, m.plan.again, "again"); err != nil && ctx.Err() == nil {
 		c.fail(m.env, "all-to-alls again", err)
 	}
 }
