@@ -48,24 +48,41 @@ const (
 
 // sender works out what a link wants from what the pacer says.
 type sender struct {
-	at   time.Time // of the sample
-	sent int64
-	rate int64     // bits per second, of the sample before
-	full time.Time // since when it has a backlog; zero: it has none
-	seen time.Time // when it was looked at last
-	slow bool      // see linkDemand.slow, at that look
-
-	hungry bool      // by that backlog
-	last   time.Time // when it last was
+	meter
+	hunger
+	loan
+	slow bool // see linkDemand.slow, when it was looked at last
 
 	want, weight int64 // as seen last
 	told, as     int64 // the same, as the machine was told last
 
-	began    time.Time // since when it wants more than its share; zero: it does not
-	lent     bool      // it has had more since
-	patience int       // how many times as long it waits before it borrows; 0 is 1
-	loan
 	asleep bool // it is not looked at until it sends again
+}
+
+// meter averages what a link sends.
+type meter struct {
+	at   time.Time // of the sample
+	sent int64
+	rate int64 // bits per second, of the sample before
+}
+
+// take takes in how much has ever been sent.
+func (m *meter) take(now time.Time, sent int64) {
+	if age := now.Sub(m.at); age >= sentFor {
+		m.rate = int64(float64(sent-m.sent) * 8 / age.Seconds())
+		m.at, m.sent = now, sent
+	}
+}
+
+// hunger is a backlog that lasts, and is worth to borrow for.
+type hunger struct {
+	full     time.Time // since when there is a backlog; zero: there is none
+	seen     time.Time // when it was looked at last
+	hungry   bool      // by that backlog
+	last     time.Time // when it last was
+	began    time.Time // since when it wants more than its share; zero: it does not
+	helped   bool      // it has had more since
+	patience int       // how many times as long it waits before it borrows; 0 is 1
 }
 
 // loan is what a sender has had beyond its share, and what it has learnt from such loans.
@@ -107,36 +124,19 @@ func matters(was, is, share int64) bool {
 // before.
 func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	if s.at.IsZero() {
-		s.at, s.sent, s.patience = now, d.sent, 1
+		s.meter, s.patience = meter{at: now, sent: d.sent}, 1
 	}
-	switch {
-	case d.waiting == 0 && now.Sub(d.last) > idleAfter:
+	if d.waiting == 0 && now.Sub(d.last) > idleAfter {
 		s.returned(now)
 		s.enough(d)
-		*s = sender{at: now, sent: d.sent, patience: s.patience, loan: s.loan, told: s.told, as: s.as}
+		s.meter, s.hunger, s.slow = meter{at: now, sent: d.sent}, hunger{patience: s.patience}, false
 		return 0
-	case d.waiting < backlog:
-		s.full = time.Time{}
-	case s.full.IsZero() && d.full.After(s.seen):
-		s.full = d.full
-	case s.full.IsZero():
-		s.full = now
 	}
+	s.fills(now, d)
 	s.borrowed(now, d)
 	s.seen = now
-	if age := now.Sub(s.at); age >= sentFor {
-		s.rate = int64(float64(d.sent-s.sent) * 8 / age.Seconds())
-		s.at, s.sent = now, d.sent
-	}
-	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= time.Duration(s.patience)*d.patience())
-	if s.hungry {
-		if s.began.IsZero() {
-			s.began, s.lent, s.poor = now, false, false
-		}
-		s.last = now
-	}
-	s.lent = s.lent || d.rate > d.share
-	if !s.last.IsZero() && now.Sub(s.last) < sentFor {
+	s.take(now, d.sent)
+	if s.hungers(now, d); !s.last.IsZero() && now.Sub(s.last) < sentFor {
 		return unbounded
 	}
 	want := max(s.rate*5/4, 1)
@@ -157,6 +157,31 @@ func (s *sender) wants(now time.Time, d linkDemand) int64 {
 	return want
 }
 
+// fills notes since when there is a backlog.
+func (h *hunger) fills(now time.Time, d linkDemand) {
+	switch {
+	case d.waiting < backlog:
+		h.full = time.Time{}
+	case !h.full.IsZero():
+	case d.full.After(h.seen):
+		h.full = d.full
+	default:
+		h.full = now
+	}
+}
+
+// hungers notes whether that has lasted.
+func (s *sender) hungers(now time.Time, d linkDemand) {
+	s.hungry = !s.full.IsZero() && (s.hungry || now.Sub(s.full) >= time.Duration(s.patience)*d.patience())
+	if s.hungry {
+		if s.began.IsZero() {
+			s.began, s.helped, s.poor = now, false, false
+		}
+		s.last = now
+	}
+	s.helped = s.helped || d.rate > d.share
+}
+
 // enough ends what it wants more than its share for. If nobody had anything to lend, it
 // waits for longer the next time.
 func (s *sender) enough(d linkDemand) {
@@ -164,7 +189,7 @@ func (s *sender) enough(d linkDemand) {
 		return
 	}
 	s.began = time.Time{}
-	if !s.lent && d.share > 0 {
+	if !s.helped && d.share > 0 {
 		s.patience = max(s.patience, min(2*s.patience, hungryBusy))
 	}
 }
@@ -241,12 +266,12 @@ func (s *liveShares) demand(now time.Time, site string) linkDemand {
 // glance looks at the links for who sends over them, which costs no wake; it does not
 // block and may be called at any rate.
 func (s *liveShares) glance() {
-	now := time.Now()
-	if now.UnixNano()-s.glanced.Load() < int64(glanceEvery) || !s.watching.TryLock() {
+	at := int64(s.now())
+	if at-s.glanced.Load() < int64(glanceEvery) || !s.watching.TryLock() {
 		return
 	}
-	s.glanced.Store(now.UnixNano())
-	news := false
+	s.glanced.Store(at)
+	now, news := time.Now(), false
 	for site, snd := range s.senders {
 		news = !snd.asleep && snd.see(now, s.demand(now, site)) || news
 	}

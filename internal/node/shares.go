@@ -103,7 +103,7 @@ type liveShares struct {
 	mates  atomic.Pointer[[]peer.ID] // the others that are
 	gifts  giftBook
 
-	glanced  atomic.Int64       // when links were looked at last, Unix ns
+	glanced  atomic.Int64       // when links were looked at last, as now, ns
 	watching sync.Mutex         // guards what follows
 	senders  map[string]*sender // links that send or have sent, by site
 

@@ -56,7 +56,7 @@ func (n *shareNode) measure() measureConfig {
 			n.changed()
 		}
 	}
-	return measureConfig{traffic: n.traffic, known: func(string) int64 { return 0 }, found: note(&n.measured), save: note(&n.saved)}
+	return measureConfig{traffic: n.traffic, found: note(&n.measured), save: note(&n.saved)}
 }
 
 func (n *shareNode) traffic(yield func(peer.Traffic)) {

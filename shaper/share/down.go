@@ -2,6 +2,7 @@ package share
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,15 +11,17 @@ import (
 
 // Timing and thresholds of the receiving side.
 const (
-	arriveEvery = 2 * Period      // between notices of what arrives
-	arriveFor   = 4 * arriveEvery // what a mate said arrives is believed so long
-	capEvery    = CapLease / 4    // between renewals of a cap
-	calmAfter   = 2 * CapLease    // without congestion, after which caps end
-	fullAt      = 0.9             // of the downlink: congestion begins
-	calmAt      = 0.6             // of the downlink: congestion ends
-	busyAt      = 0.85            // of its cap: a site would send more
-	growth      = 1.25            // room for a site that sends less than its cap
-	atMost      = 256             // senders a node names
+	arrives    = 2            // periods between notices of what arrives,
+	arrivesFor = 4 * arrives  // for which what a mate said arrives is believed
+	capEvery   = CapLease / 4 // between renewals of a cap
+	calmAfter  = 2 * CapLease // without congestion, after which caps end
+	fullAt     = 0.9          // of the downlink: congestion begins
+	calmAt     = 0.6          // of the downlink: congestion ends
+	littleOf   = 64           // a site that sends less than one part in so many is not capped, …
+	littleAll  = 16           // … if all such send less than one in so many
+	busyAt     = 0.85         // of its cap: a site would send more
+	growth     = 1.25         // room for a site that sends less than its cap
+	atMost     = 256          // senders that a node tells caps
 )
 
 // Arrival is what arrives from a node of another site.
@@ -70,10 +73,12 @@ func (m *Machine) Arriving(now time.Duration, arrivals []Arrival) {
 	d.senders = d.senders[:0]
 	d.here = map[uint32]arrival{}
 	for _, a := range arrivals {
-		if a.Rate <= 0 || len(d.senders) == atMost {
+		if a.Rate <= 0 {
 			continue
 		}
-		d.senders = append(d.senders, a)
+		if len(d.senders) < atMost {
+			d.senders = append(d.senders, a)
+		}
 		name := PoolName(a.Site)
 		sum := d.here[name]
 		if len(d.here) < maxEntries || sum.senders > 0 {
@@ -138,12 +143,17 @@ func (m *Machine) judge() {
 			add(t.arrives)
 		}
 	}
-	var sum int64
-	for name, a := range all {
-		if a.rate < d.capacity/64 {
-			delete(all, name) // acknowledgements and the like
-		}
+	var sum, little int64
+	for _, a := range all {
 		sum += a.rate
+		if a.rate < d.capacity/littleOf {
+			little += a.rate // acknowledgements and the like
+		}
+	}
+	if little > d.capacity/littleAll {
+		little = 0 // all are small
+	} else {
+		maps.DeleteFunc(all, func(_ uint32, a arrival) bool { return a.rate < d.capacity/littleOf })
 	}
 	mark := fullAt
 	if d.caps != nil {
@@ -156,11 +166,11 @@ func (m *Machine) judge() {
 		d.caps, d.full = nil, 0
 		return
 	}
-	d.allot(all)
+	d.allot(all, d.capacity-little)
 }
 
-// allot divides the downlink among the sites that fill it.
-func (d *downlink) allot(all map[uint32]arrival) {
+// allot divides what of the downlink is left to the sites that fill it.
+func (d *downlink) allot(all map[uint32]arrival, left int64) {
 	names := sortedNames(all)
 	claims := make([]claim, len(names))
 	var weights int64
@@ -168,16 +178,16 @@ func (d *downlink) allot(all map[uint32]arrival) {
 		a := all[name]
 		want := int64(float64(a.rate) * growth)
 		if c := d.caps[name]; c == 0 || float64(a.rate) >= busyAt*float64(c) {
-			want = d.capacity
+			want = left
 		}
 		claims[i] = claim{want: want, weight: int64(a.senders)}
 		weights += int64(a.senders)
 	}
-	divide(d.capacity, claims)
+	divide(left, claims)
 	caps := map[uint32]int64{}
 	for i, name := range names {
 		// One that sends little now may come back to its share at once.
-		caps[name] = max(floor(max(claims[i].got, d.capacity*claims[i].weight/weights)), unit)
+		caps[name] = max(floor(max(claims[i].got, left*claims[i].weight/weights)), unit)
 	}
 	d.caps = caps
 }

@@ -179,17 +179,7 @@ func (m *Machine) Uplink(now time.Duration, bits int64) { m.Capacity(now, "", bi
 // between, while there are other members.
 func (m *Machine) Demand(now time.Duration, to Site, want int64, weight int) {
 	m.tick(now)
-	m.pool(to).demand(now, max(want, 0), min(max(weight, 1), MaxWeight))
-	up := m.pool("")
-	var sum int64
-	all := 0
-	for _, p := range m.pools {
-		if p != up && p.live > 0 {
-			sum += p.clipped()
-			all += p.weight
-		}
-	}
-	up.demand(now, sum, min(max(all, 1), MaxWeight))
+	m.pool(to).demand(m.now, max(want, 0), min(max(weight, 1), MaxWeight))
 	m.stale = true
 }
 
@@ -255,7 +245,6 @@ type Share struct {
 	Rate     int64 // what it may send now
 	Leased   int64 // of that, lent by others
 	Lent     int64 // what it lends to others
-	Want     int64 // what it could send
 	Senders  int   // nodes known to want more than their safe share, this one included
 	Answers  int   // others that have answered lately
 }
@@ -268,7 +257,7 @@ func (m *Machine) Explain() []Share {
 		if p.limit() == 0 {
 			continue
 		}
-		s := Share{To: p.site, Capacity: p.capacity, Capped: p.capped, Safe: p.safe, Rate: p.rate, Want: p.want}
+		s := Share{To: p.site, Capacity: p.capacity, Capped: p.capped, Safe: p.safe, Rate: p.rate}
 		counts := m.borrowed(p)
 		if counts.hungry {
 			s.Senders++
@@ -308,7 +297,14 @@ func (m *Machine) pool(to Site) *pool {
 	p := m.bySite[to]
 	if p == nil {
 		p = &pool{site: to, name: PoolName(to)}
+		other, taken := m.byName[p.name]
 		m.bySite[to], m.byName[p.name] = p, p
+		if taken {
+			m.byName[p.name], p.mute = nil, true
+			if other != nil {
+				other.mute = true
+			}
+		}
 		m.pools = append(m.pools, p)
 		slices.SortFunc(m.pools, func(a, b *pool) int { return cmp.Compare(a.site, b.site) })
 	}

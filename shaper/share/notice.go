@@ -130,8 +130,8 @@ func steps(rate int64) uint32 { return uint32(min(max(rate, 0)/unit, 1<<32-1)) }
 // floor is the rate that the wire can say, downwards.
 func floor(rate int64) int64 { return int64(steps(rate)) * unit }
 
-// PoolName is a site's name in notices: FNV-1a of its letters. Two sites of one
-// name would be shared as one, a matter of fairness only.
+// PoolName is a site's name in notices: FNV-1a of its letters. Of two sites of one name a
+// node that knows both shares nothing: it has its own share of each.
 func PoolName(s Site) uint32 {
 	h := uint32(2166136261)
 	for i := range len(s) {

@@ -15,15 +15,15 @@ type pool struct {
 	capped   int64 // the least cap of the receiving site's nodes; 0 none
 	caps     map[peer.ID]capHeard
 
-	live   int64 // demand as told last
-	want   int64 // demand that counts: the last that was not zero, until quiet
-	able   int64 // want, as far as the pool and the uplink can carry it
-	weight int
-	peak   int64         // the most that able was lately
-	till   time.Duration // until when that counts if nobody else is hungry
-	held   bool          // able is more than want, because of peak
-	idle   time.Duration // since when live is zero
-	hungry bool          // it wants more than its safe share, or did lately
+	live      int64 // demand as told last
+	want      int64 // demand that counts: the last that was not zero, until quiet
+	able      int64 // want, as far as the pool and the uplink can carry it
+	weight    int
+	peak      int64         // the most that able was lately
+	till      time.Duration // until when that counts if nobody else is hungry
+	sustained bool          // able is more than want, because of peak
+	idle      time.Duration // since when live is zero
+	hungry    bool          // it wants more than its safe share, or did lately
 
 	safe    int64         // this node's share of the limit
 	lending int64         // its share as a lender: of the capacity, whatever the cap
@@ -32,6 +32,7 @@ type pool struct {
 	rate    int64
 	lent    int64 // what of its share others may be using
 	implied bool  // the uplink is no wider: it alone counts
+	mute    bool  // another pool has the same name: nothing is said of either, nor shared
 }
 
 // side is what this node and one other have to do with each other in a pool.
@@ -112,9 +113,9 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 	quietEnd := p.idle + quiet
 	resting := p.live == 0 && now >= quietEnd
 	p.able = within(p.clipped(), usable)
-	p.hold(now, within(within(p.peak, limit), usable), contended)
+	p.sustain(now, within(within(p.peak, limit), usable), contended)
 	switch {
-	case limit == 0 || members == 1 || p.want == 0 || p.implied:
+	case limit == 0 || members == 1 || p.want == 0 || p.implied || p.mute:
 		p.hungry = false
 	case !resting:
 		p.hungry = p.able > p.safe
@@ -127,16 +128,16 @@ func (p *pool) refresh(now time.Duration, members int, usable int64, contended b
 	p.keep(now)
 }
 
-// hold keeps up for a while what a borrower wanted, if nobody else wants it: a flow
+// sustain keeps up for a while what a borrower wanted, if nobody else wants it: a flow
 // that was marked has little to send for some milliseconds and then as much as before.
 // peak is what of it can be carried now, which may have become less.
-func (p *pool) hold(now time.Duration, peak int64, contended bool) {
-	p.held = false
+func (p *pool) sustain(now time.Duration, peak int64, contended bool) {
+	p.sustained = false
 	switch {
 	case p.able >= p.peak, contended, now >= p.till:
 		p.peak, p.till = p.able, now+linger
 	case peak > p.safe && peak > p.able:
-		p.able, p.held = peak, true
+		p.able, p.sustained = peak, true
 	}
 }
 
@@ -163,7 +164,7 @@ func (p *pool) keep(now time.Duration) {
 
 // spare returns what this node can lend in all.
 func (p *pool) spare() int64 {
-	if p.hungry || p.capacity == 0 {
+	if p.hungry || p.capacity == 0 || p.mute {
 		return 0
 	}
 	return floor(p.lending - p.own)
@@ -182,7 +183,7 @@ func (p *pool) rests(now time.Duration) time.Duration {
 	if p.ownTill > 0 {
 		at = min(at, p.ownTill)
 	}
-	if p.hungry && p.held && p.till > now {
+	if p.hungry && p.sustained && p.till > now {
 		at = min(at, p.till)
 	}
 	for _, c := range p.caps {

@@ -85,7 +85,7 @@ func (m *Machine) apply(t *mate, n *notice, end time.Duration) {
 	}
 	if len(arrives) > 0 || m.now >= t.heldTo {
 		t.arrives = arrives
-		t.heldTo = m.now + arriveFor
+		t.heldTo = m.now + arrivesFor*m.period()
 	}
 	for p, d := range t.sides {
 		e := named[p]

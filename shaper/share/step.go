@@ -28,7 +28,7 @@ func (m *Machine) Step(now time.Duration) (out []Message, wake time.Duration) {
 func (m *Machine) beatDue() bool {
 	every := time.Duration(0)
 	if m.down.telling {
-		every = arriveEvery
+		every = arrives * m.period()
 	}
 	for _, p := range m.pools {
 		if p.hungry {
@@ -105,6 +105,8 @@ func (m *Machine) wake() time.Duration {
 func (p *pool) says(d *side) entry {
 	e := entry{pool: p.name, weight: uint8(p.weight)}
 	switch {
+	case p.mute:
+		return entry{}
 	case p.hungry:
 		e.kind, e.a = entryHungry, floor(p.able+unit-1)
 		if d != nil {

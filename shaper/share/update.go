@@ -13,8 +13,11 @@ func (m *Machine) update() {
 		}
 	}
 	m.forget()
-	for _, p := range m.pools { // the uplink first: it bounds the others
+	for _, p := range m.pools {
 		p.expireCaps(m.now)
+	}
+	m.demandUplink()
+	for _, p := range m.pools { // the uplink first: it bounds the others
 		var usable int64
 		if up := m.pools[0]; p != up {
 			usable = max(up.rate, up.safe) // what it lends it takes back for this
@@ -29,6 +32,20 @@ func (m *Machine) update() {
 	for _, t := range m.mates {
 		t.urgent = m.wrong(t)
 	}
+}
+
+// demandUplink sums what this node could send to all sites, as their limits are now.
+func (m *Machine) demandUplink() {
+	up := m.pools[0]
+	var sum int64
+	all := 0
+	for _, p := range m.pools {
+		if p != up && p.live > 0 {
+			sum += p.clipped()
+			all += p.weight
+		}
+	}
+	up.demand(m.now, sum, min(max(all, 1), MaxWeight))
 }
 
 // implies reports whether what the uplink carries is the tighter limit of a pool
