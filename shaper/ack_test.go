@@ -67,10 +67,10 @@ func TestAckOvertakes(t *testing.T) {
 	l := w.link(20e6)
 	f := w.flow(l)
 	for !t.Failed() && f.wait.bytes < 50_000 {
-		w.m.admit(w.now, f, tcpPacket(false, 12, 0x18, 1300))
+		w.admits(f, tcpPacket(false, 12, 0x18, 1300))
 	}
 	waiting, n := f.wait.packets, 0
-	for w.m.admit(w.now, f, tcpPacket(false, 12, 0x10, 0)) {
+	for w.admits(f, tcpPacket(false, 12, 0x10, 0)) {
 		n++
 	}
 	if most := 2 * w.m.windowBytes(l); n == 0 || l.released > most {

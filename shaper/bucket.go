@@ -198,8 +198,8 @@ func (b *bucket) charge(now int64, bytes int) {
 		return
 	}
 	cost := b.spend(now, b.gifts.use(bytes))
-	if b.owed > 0 && b.at(b.burst) > now {
-		back := min(b.owed, cost/payBack)
+	if beyond := b.at(b.burst) - now; b.owed > 0 && beyond > 0 {
+		back := min(b.owed, min(cost, beyond)/payBack)
 		b.tat += back
 		b.owed -= back
 	}

@@ -45,7 +45,7 @@ func TestDeadPeerOfSite(t *testing.T) {
 				for f.wait.packets < 100 {
 					seq++
 					pkt := packet(byte(i), seq, 1400, false)
-					if p.m.admit(p.now, f, pkt) {
+					if p.admits(f, pkt) {
 						through(pkt)
 					}
 				}

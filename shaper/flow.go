@@ -7,16 +7,11 @@ import (
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
-// What a datagram takes on the wire beyond its payload: Ethernet's header 14,
-// IPv4's 20 or IPv6's 40, UDP's 8.
+// Of what packets take: see package peer.
 const (
-	OverheadIPv4 = 42
-	OverheadIPv6 = 62
+	overheadIPv4 = peer.OverheadIPv4
+	sealing      = peer.Sealing
 )
-
-// sealing is what WireGuard adds to a packet: a header of 16 bytes and a tag of
-// 16. It pads the packet to a multiple of 16 before.
-const sealing = 32
 
 // typeData is WireGuard's message type of sealed packets.
 const typeData = 4
@@ -33,7 +28,7 @@ type Flow struct {
 }
 
 // SetOverhead says what a datagram of this flow takes on the wire beyond its
-// sealed bytes: OverheadIPv4, the default, OverheadIPv6, or what a relay's
+// sealed bytes: peer.OverheadIPv4, the default, peer.OverheadIPv6, or what a relay's
 // header adds to either. It may change with the path.
 func (f *Flow) SetOverhead(bytes int) { f.overhead.Store(int32(max(bytes, 0))) }
 
@@ -51,13 +46,9 @@ func (f *Flow) Admit(bufs [][]byte, sizes []int, offset int) {
 	}
 	s := l.s
 	for from := 0; from < len(bufs); from += few {
+		to := min(from+few, len(bufs))
 		s.mu.lock()
-		now := s.clock.now()
-		for i := from; i < min(from+few, len(bufs)); i++ {
-			if !s.m.admit(now, f, bufs[i][offset:offset+sizes[i]]) {
-				sizes[i] = 0
-			}
-		}
+		s.m.admit(s.clock.now(), f, bufs[from:to], sizes[from:to], offset)
 		s.finish()
 	}
 	s.poll(s.clock.now()) // now that they wait

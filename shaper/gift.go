@@ -152,6 +152,7 @@ func (m *model) give(now int64, l *Link, bytes int, until int64) (given int, soo
 	if len(limits) == 0 {
 		return 0, false
 	}
+	m.heal(now, l) // nothing else does while nothing is sent
 	if m.waitsFor(l) {
 		l.wanted = true
 		return 0, false

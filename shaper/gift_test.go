@@ -344,3 +344,19 @@ func TestSealing(t *testing.T) {
 		t.Error("it owes a word, too")
 	}
 }
+
+// TestGiftAfterALostPacket: what was let through and never sealed keeps a node from giving
+// for a moment only, though it sends nothing more.
+func TestGiftAfterALostPacket(t *testing.T) {
+	g := newGiver(t)
+	if !g.admits(g.f, packet(0, 1, 1400, false)) {
+		t.Fatal("an idle link does not let a packet through")
+	}
+	if given, soon := g.m.give(g.now, g.l, giftExtra, g.now+giftLife); given > 0 || !soon {
+		t.Errorf("while a packet is being sealed it gives %d, more soon: %v", given, soon)
+	}
+	g.now += healAfter
+	if given, _ := g.m.give(g.now, g.l, giftExtra, g.now+giftLife); given < giftExtra/2 {
+		t.Errorf("when that packet must be lost it gives %d of %d", given, giftExtra)
+	}
+}

@@ -144,7 +144,7 @@ func TestNoAllocation(t *testing.T) {
 	round := func() {
 		for i, f := range p.flows {
 			for range 5 {
-				if !p.m.admit(p.now, f, in) && i == 0 {
+				if !p.admits(f, in) && i == 0 {
 					p.m.take(p.now, p.buf, p.sizes, 16)
 				}
 			}
@@ -168,8 +168,8 @@ func TestJumbo(t *testing.T) {
 	w := newWorld(t)
 	f := w.flow(w.link(100e6))
 	saturate(w, f, fixed(8972), 200*ms)
-	checkWindows(t, w.log, 100e6, 2*(8972+OverheadIPv4))
-	checkBursts(t, w.log, 2*(8972+OverheadIPv4))
+	checkWindows(t, w.log, 100e6, 2*(8972+overheadIPv4))
+	checkBursts(t, w.log, 2*(8972+overheadIPv4))
 	if got := float64(w.bytes(0, w.now, nil)) * 8e9 / float64(200*ms); got < 98e6 || got > 102e6 {
 		t.Errorf("sent %.4g bit/s", got)
 	}

@@ -231,9 +231,6 @@ type Link struct {
 	linkState // guarded by Shaper.mu
 }
 
-// Site returns the name of the site that the link leads to.
-func (l *Link) Site() string { return l.site }
-
 // SetRate limits the link. It may be called every millisecond, with packets
 // waiting, which from then on leave at the new rate.
 func (l *Link) SetRate(r Rate) {
@@ -277,7 +274,7 @@ func (s *Shaper) SetUplinkMost(r Rate, extra int) {
 // Flow.Send is.
 func (l *Link) Flow(id peer.ID, send func(pkts [][]byte)) *Flow {
 	f := &Flow{link: l, id: id, send: send}
-	f.overhead.Store(OverheadIPv4)
+	f.overhead.Store(overheadIPv4)
 	l.s.mu.lock()
 	defer l.s.mu.unlock()
 	l.s.m.addFlow(f)

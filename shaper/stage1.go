@@ -56,7 +56,7 @@ const (
 // counted is how stage 1 and the count of released bytes see a packet of n
 // bytes, for which stage 2 sees n rounded up to 16 or, at the MTU, less: here
 // both come to the same. (Its exact size on the wire is what stage 2 charges.)
-func counted(n int) int { return (n+15)&^15 + sealing + OverheadIPv4 }
+func counted(n int) int { return (n+15)&^15 + sealing + overheadIPv4 }
 
 // flying is what the link has released and not yet sent, bytes. What was sealed late,
 // after it had been given up as lost, or while there was no limit, leaves the count of
@@ -96,15 +96,28 @@ func (m *model) part(f *Flow, window int) int {
 	return max(window/n, turnBytes)
 }
 
-// admit decides on a packet before encryption; see Flow.Admit.
-func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
+// admit decides on packets before encryption, each in its buffer from offset on, and makes
+// the size of those zero that are not to be sealed now; see Flow.Admit.
+func (m *model) admit(now int64, f *Flow, bufs [][]byte, sizes []int, offset int) {
 	l := f.link
 	if f.closed || m.closed || m.limit(l) == 0 && l.wait.packets == 0 {
-		return true
+		return
 	}
 	m.wake(now, l)
 	m.heal(now, l)
-	size, window := counted(len(pkt)), m.windowBytes(l)
+	window := m.windowBytes(l)
+	for i, n := range sizes {
+		if !m.lets(now, f, bufs[i][offset:offset+n], window) {
+			sizes[i] = 0
+			window = m.windowBytes(l) // now that something waits
+		}
+	}
+}
+
+// lets reports whether a packet may be sealed now, if the link's window is of so many bytes.
+// If not, it is queued or dropped.
+func (m *model) lets(now int64, f *Flow, pkt []byte, window int) bool {
+	l, size := f.link, counted(len(pkt))
 	if f.wait.packets+f.out.packets == 0 && (l.wait.packets == 0 || f.released+size <= m.part(f, window)) {
 		// Stage 2 is fair: who has less than its part under way does not wait for others'
 		// turns here. And while nobody waits, twice the window bridges a reader that
@@ -138,8 +151,8 @@ func (m *model) admit(now int64, f *Flow, pkt []byte) bool {
 	return false
 }
 
-// markAfter is the wait from which a link's packets are marked.
-func (m *model) markAfter(l *Link) int64 {
+// markedFrom is the wait from which a link's packets are marked.
+func (m *model) markedFrom(l *Link) int64 {
 	now := m.limit(l)
 	if now == 0 || l.most <= now {
 		return markAfter
@@ -152,7 +165,7 @@ func (m *model) markAfter(l *Link) int64 {
 // leaves behind, and marked for that TCP would cut its window just when there is more to
 // be had: given a whole link instead of a third, it took half a second to fill it.
 func (m *model) late(now int64, l *Link, came rec) bool {
-	after := m.markAfter(l)
+	after := m.markedFrom(l)
 	return now-came.at > after && (m.limit(l) == 0 || m.carries(now, l)-came.carried > int64(m.span(l, after)))
 }
 

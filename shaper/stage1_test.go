@@ -55,7 +55,7 @@ func (p *pipe) through(pkt []byte) {
 }
 
 func (p *pipe) admit(f int, seq uint64, n int, ecn bool) {
-	if pkt := packet(byte(f), seq, n, ecn); p.m.admit(p.now, p.flows[f], pkt) {
+	if pkt := packet(byte(f), seq, n, ecn); p.admits(p.flows[f], pkt) {
 		p.through(pkt)
 	}
 }
@@ -244,7 +244,7 @@ func TestFreshInParts(t *testing.T) {
 	}
 	p.goOn(40 * ms)
 	for range 5000 {
-		p.m.admit(p.now, b, tcpPacket(false, 12, 0x10, 0))
+		p.admits(b, tcpPacket(false, 12, 0x10, 0))
 		l.released, b.released = 0, 0
 	}
 	if b.wait.in {
@@ -268,7 +268,7 @@ func TestFreshInParts(t *testing.T) {
 	}
 	for range 5000 { // a packet at a time, each to an empty queue
 		b.wait.drain(&p.m.pool)
-		p.m.admit(p.now, b, packet(1, 1, 1400, false))
+		p.admits(b, packet(1, 1, 1400, false))
 		l.released, b.released = 0, 0
 	}
 	if b.wait.credit < -2*freshBytes {

@@ -25,18 +25,23 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 	m.wake(now, l)
 	m.lapse(now)
 	if l.wait.packets > 0 {
-		m.catchUp(now, l)
+		m.credit(now, l)
 	} else {
 		m.refill(now, l, 0)
 	}
 	n, bytes, overhead, burst := 0, 0, int(f.overhead.Load()), m.burst(l)
 	for n < len(pkts) && n < maxBatch {
 		wire := len(pkts[n]) + overhead
-		m.grow(now, wire)
-		if bytes += wire; n > 0 && bytes > burst || !m.fits(now, l, bytes) {
+		if n > 0 && bytes+wire > burst {
 			break
 		}
+		m.grow(now, wire)
+		bytes += wire
 		n++
+	}
+	for n > 0 && !m.fits(now, l, bytes) {
+		n--
+		bytes -= len(pkts[n]) + overhead
 	}
 	if n > 0 {
 		f.busy = true
@@ -47,7 +52,7 @@ func (m *model) direct(now int64, f *Flow, pkts [][]byte) int {
 
 // queued is how a datagram of n bytes counts while it waits in stage 2, whose
 // overhead may change meanwhile.
-func queued(n int) int { return n + OverheadIPv4 }
+func queued(n int) int { return n + overheadIPv4 }
 
 // enqueue copies datagrams that must wait for their time.
 func (m *model) enqueue(now int64, f *Flow, pkts [][]byte) {
@@ -96,18 +101,19 @@ func (m *model) departed(now int64, f *Flow, pkt []byte) {
 	l.progress, f.progress, f.lost = now, now, false
 }
 
-// account charges a datagram that leaves now.
-func (m *model) account(now int64, f *Flow, pkt []byte, wire int) {
+// account charges bytes on the wire that leave now, of one flow, all at once.
+func (m *model) account(now int64, f *Flow, packets, wire int) {
 	l := f.link
-	for _, b := range m.buckets(l) {
+	for i, b := range m.buckets(l) {
+		was := b.tat
 		b.charge(now, wire)
+		f.costs[i] = b.tat - was
 	}
-	m.departed(now, f, pkt)
 	// What its own limit has kept a link from sending it does not get from others later.
 	l.virtual = max(l.virtual, m.served-min(m.served, uint64(4*m.burst(l))))
 	m.served = max(m.served, l.virtual)
 	l.virtual += uint64(wire)
-	f.stats.Sent++
+	f.stats.Sent += uint64(packets)
 	f.stats.SentBytes += uint64(wire)
 	l.demand.sent.Add(int64(wire))
 	m.seen(now, l)
@@ -214,7 +220,7 @@ func (m *model) pick(now int64) *Flow {
 	if !due || l == nil {
 		return nil
 	}
-	m.catchUp(now, l)
+	m.credit(now, l)
 	_, q := m.next(l)
 	m.fill(now, l, q)
 	return q.flow
@@ -225,14 +231,14 @@ func (m *model) fill(now int64, l *Link, q *fifo) {
 	f := q.flow
 	overhead, burst := int(f.overhead.Load()), m.burst(l)
 	f.from, f.busy = q, true
-	more, bytes := true, 0
+	more, bytes, whole := true, 0, m.fits(now, l, burst)
 	for c := q.first; c != nil && more; c = c.next {
 		first, end := len(f.batch), c.head
 		for ; end < len(c.recs); end++ {
 			r := c.recs[end]
 			pkt := c.data[r.from:r.to]
 			bytes += len(pkt) + overhead
-			if n := len(f.batch); n == maxBatch || n > 0 && (queued(len(pkt)) > q.credit || bytes > burst || !m.fits(now, l, bytes)) {
+			if n := len(f.batch); n == maxBatch || n > 0 && (queued(len(pkt)) > q.credit || bytes > burst || !whole && !m.fits(now, l, bytes)) {
 				more = false
 				break
 			}
@@ -253,15 +259,12 @@ func (m *model) fill(now int64, l *Link, q *fifo) {
 // begin charges datagrams that are being sent from now on.
 func (m *model) begin(now int64, f *Flow, pkts [][]byte, overhead int) {
 	f.began = now
-	for i, b := range m.buckets(f.link) {
-		f.costs[i] = -b.tat
-	}
+	wire := 0
 	for _, pkt := range pkts {
-		m.account(now, f, pkt, len(pkt)+overhead)
+		wire += len(pkt) + overhead
+		m.departed(now, f, pkt)
 	}
-	for i, b := range m.buckets(f.link) {
-		f.costs[i] += b.tat
-	}
+	m.account(now, f, len(pkts), wire)
 }
 
 // sent notes that the send for a flow has returned.
@@ -298,11 +301,11 @@ func (m *model) sent(now int64, f *Flow) {
 	m.settle(l)
 }
 
-// catchUp makes room for the bytes of a link that waited longer than it had to,
+// credit makes room for the bytes of a link that waited longer than it had to,
 // because the pacing thread or the goroutines before it were late: not at once,
 // but to be sent at a 2.5 % above the rate. If the other of the two rates
 // was what it waited for, it did not wait too long.
-func (m *model) catchUp(now int64, l *Link) {
+func (m *model) credit(now int64, l *Link) {
 	credit := maxLate
 	for _, b := range m.buckets(l) {
 		credit = min(credit, b.unused(now)) // the crests, too: gifts leave as fast as they let them

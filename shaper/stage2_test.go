@@ -93,9 +93,9 @@ func TestMilliseconds(t *testing.T) {
 				}
 				return rnd.Int64N(10 * us)
 			}
-			saturate(w, f, fixed(wire-OverheadIPv4), 20*ms) // until it knows the size
+			saturate(w, f, fixed(wire-overheadIPv4), 20*ms) // until it knows the size
 			from, begin, d := len(w.log), w.now, 2*int64(1e9)
-			saturate(w, f, fixed(wire-OverheadIPv4), d)
+			saturate(w, f, fixed(wire-overheadIPv4), d)
 			log := w.log[from:]
 			if log[0].wire != wire {
 				t.Fatalf("%d bytes on the wire, want %d", log[0].wire, wire)

@@ -49,7 +49,7 @@ func TestThreadRate(t *testing.T) {
 // threadRate sends 500 datagrams at a rate and returns that at which they left.
 func threadRate(t *testing.T, rate Rate) float64 {
 	t.Helper()
-	const number, wire = 500, 1458 + OverheadIPv4
+	const number, wire = 500, 1458 + overheadIPv4
 	s := newShaper(t, Config{})
 	l := s.Link("there")
 	l.SetRate(1000) // until all wait
@@ -250,8 +250,8 @@ func TestPollLate(t *testing.T) {
 	time.Sleep(time.Duration(pollEvery))
 	f.Send([][]byte{sealed(1, 1452), sealed(2, 1452), sealed(3, 1452), sealed(4, 1452), sealed(5, 1452), sealed(6, 1452)})
 	eventually.Holds(t, "all are sent", func() bool { return l.Demand().Waiting == 0 })
-	if p, n := polls.Load(), late.Load(); p != 1 || n < 3 {
-		t.Errorf("polled %d times by who sends, want 1; %d times by others, want 3 at least in 48 ms or more", p, n)
+	if p, n := polls.Load(), late.Load(); p > 1 || n < 3 {
+		t.Errorf("polled %d times by who sends, want 1 at most; %d times by others, want 3 at least in 48 ms or more", p, n)
 	}
 }
 

@@ -56,7 +56,7 @@ func (w *world) link(r Rate) *Link {
 func (w *world) flow(l *Link) *Flow {
 	f := &Flow{link: l}
 	f.id = peer.ID{byte(len(l.flows) + 1)}
-	f.overhead.Store(OverheadIPv4)
+	f.overhead.Store(overheadIPv4)
 	f.send = func(pkts [][]byte) {
 		for _, p := range pkts {
 			w.log = append(w.log, departure{w.now, f, len(p) + int(f.overhead.Load()), binary.BigEndian.Uint64(p[8:])})
@@ -74,6 +74,13 @@ func sealed(seq uint64, n int) []byte {
 		binary.BigEndian.PutUint64(p[8:], seq)
 	}
 	return p
+}
+
+// admits is Flow.Admit of one packet, and reports whether it is to be sealed.
+func (w *world) admits(f *Flow, pkt []byte) bool {
+	sizes := []int{len(pkt)}
+	w.m.admit(w.now, f, [][]byte{pkt}, sizes, 0)
+	return sizes[0] != 0
 }
 
 // send is Flow.Send.
