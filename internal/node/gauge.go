@@ -27,10 +27,11 @@ type measureConfig struct {
 	// measured.
 	traffic func(yield func(peer.Traffic))
 	// known is what was found earlier, and found what may be sent from now on, by
-	// site, "" for all together; bits per second, 0 is unlimited.
-	known func(site string) int64
+	// site, "" for all together; bits per second, 0 is unlimited. save is given what
+	// is to be known the next time.
+	known map[string]int64
 	found func(rates map[string]int64)
-	save  func(found map[string]int64)
+	save  func(known map[string]int64)
 }
 
 // gauge runs an estimate.Meter within liveShares, whose goroutine owns it, and tells
@@ -50,7 +51,7 @@ type gauge struct {
 	news  bool             // something has come that may change what is found
 	told  time.Time        // when it was last published
 	rates map[string]int64 // as cfg.found has them
-	saved map[string]int64 // as cfg.save has them
+	saved map[string]int64 // as cfg.save has them, also of links that are not measured now
 	facts atomic.Pointer[[]fact]
 }
 
@@ -62,7 +63,8 @@ type fact struct {
 }
 
 func newGauge(s *liveShares) *gauge {
-	g := &gauge{s: s, counted: map[peer.ID]int64{}, heard: map[peer.ID]int64{}}
+	g := &gauge{s: s, counted: map[peer.ID]int64{}, heard: map[peer.ID]int64{}, saved: map[string]int64{}}
+	maps.Copy(g.saved, s.cfg.measure.known)
 	g.meter = estimate.NewMeter(estimate.Config{Self: s.cfg.self.ID, Sent: g.sent})
 	g.facts.Store(&[]fact{})
 	return g
@@ -81,7 +83,7 @@ func (g *gauge) reload(up []peer.ID, others map[string]bool) {
 	self := cfg.self.Site
 	g.meter.Members(up)
 	sites := cfg.limits.toMeasure(self)
-	g.meter.Measure(sites, cfg.measure.known)
+	g.meter.Measure(sites, func(site string) int64 { return g.saved[site] })
 	if !slices.Equal(sites, g.measured) { // under load nothing wakes: it is awake
 		g.measured = sites
 		g.meter.Wake(g.s.now())
@@ -150,7 +152,9 @@ func (g *gauge) turn() time.Time {
 func (g *gauge) tell(now time.Time) {
 	at := g.s.now()
 	told := 0
+	there := make(map[peer.ID]bool, len(g.counted))
 	g.s.cfg.measure.traffic(func(t peer.Traffic) {
+		there[t.ID] = true
 		was, known := g.counted[t.ID]
 		if known && was == t.Received || !g.telling[g.s.siteOf(t.ID)] {
 			return
@@ -166,6 +170,9 @@ func (g *gauge) tell(now time.Time) {
 	if told > 0 {
 		g.arrived = now
 	}
+	gone := func(id peer.ID, _ int64) bool { return !there[id] }
+	maps.DeleteFunc(g.counted, gone)
+	maps.DeleteFunc(g.heard, gone)
 	every := max(estimate.TallyEvery, time.Duration(told)*perSender)
 	if now.Sub(g.arrived) > tellWithin {
 		every = tellRarely
@@ -200,11 +207,22 @@ func (g *gauge) publish() {
 		g.s.cfg.log.Debug("links are measured", "may be sent", rates, "found", found)
 		g.s.cfg.measure.found(rates)
 	}
+	if g.remember(found) {
+		g.s.cfg.measure.save(maps.Clone(g.saved))
+	}
+}
+
+// maxRemembered is of how many links it is remembered what they were found to carry.
+const maxRemembered = 1024
+
+// remember takes in what was found and is not about what is remembered, and reports
+// whether anything was.
+func (g *gauge) remember(found map[string]int64) (news bool) {
 	for site, r := range found {
-		if was := g.saved[site]; r > 0 && (r > was+was/20 || r < was-was/20) {
-			g.saved = found
-			g.s.cfg.measure.save(found)
-			break
+		was, known := g.saved[site]
+		if r > 0 && (r > was+was/20 || r < was-was/20) && (known || len(g.saved) < maxRemembered) {
+			g.saved[site], news = r, true
 		}
 	}
+	return news
 }

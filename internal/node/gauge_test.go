@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -138,7 +139,7 @@ func gaugeOf(limits shareLimits, nodes ...peer.Node) (*shareNode, *sentTo) {
 	n, conn := &shareNode{passed: map[peer.ID]peer.Traffic{}}, &sentTo{}
 	n.liveShares = newLiveShares(shareConfig{
 		self: nodes[0], conn: conn, limits: limits, dir: dir, log: slog.New(slog.DiscardHandler),
-		measure: measureConfig{traffic: n.traffic, known: func(string) int64 { return 0 }, found: func(map[string]int64) {}, save: func(map[string]int64) {}},
+		measure: measureConfig{traffic: n.traffic, found: func(map[string]int64) {}, save: func(map[string]int64) {}},
 	})
 	n.reload()
 	return n, conn
@@ -223,23 +224,48 @@ func TestMeasuredRemembered(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	found(t, dir)
 	d := remembering(t, dir)
-	if r := d.loadMeasured()(""); r != 0 {
-		t.Errorf("a new node remembers %d", r)
+	if known := d.loadMeasured(); len(known) > 0 {
+		t.Errorf("a new node remembers %v", known)
 	}
 	d.saveMeasured(map[string]int64{"": 30 * mbit, "beta": 3})
 	if err := d.saved.Close(); err != nil {
 		t.Fatal(err)
 	}
 	known := remembering(t, dir).loadMeasured()
-	if known("") != 30*mbit || known("beta") != 0 || known("gamma") != 0 {
-		t.Errorf("it remembers %d, %d, %d", known(""), known("beta"), known("gamma"))
+	if len(known) != 1 || known[""] != 30*mbit {
+		t.Errorf("it remembers %v", known)
 	}
 }
+
+// TestMeasuredMerged: what was found of a link stays while that is not measured.
+func TestMeasuredMerged(t *testing.T) {
+	g := gauge{saved: map[string]int64{"alpha": 30 * mbit, "beta": 10 * mbit}}
+	for _, tc := range []struct {
+		found map[string]int64
+		news  bool
+	}{
+		{map[string]int64{"beta": 10*mbit + 1}, false},
+		{map[string]int64{"beta": 0}, false},
+		{map[string]int64{"beta": 20 * mbit}, true},
+		{map[string]int64{"gamma": 5 * mbit}, true},
+	} {
+		if news := g.remember(tc.found); news != tc.news {
+			t.Errorf("%v is news: %v", tc.found, news)
+		}
+	}
+	if want := map[string]int64{"alpha": 30 * mbit, "beta": 20 * mbit, "gamma": 5 * mbit}; !maps.Equal(g.saved, want) {
+		t.Errorf("it remembers %v, want %v", g.saved, want)
+	}
+}
+
+// noticeFrom is the address of who sends notices.
+var noticeFrom = [4]byte{100, 80, 0, 2}
 
 // noticePacket is what isNotice looks for.
 func noticePacket() []byte {
 	pkt := make([]byte, 60)
 	pkt[0], pkt[6], pkt[9] = 0x45, 0x40, 17
+	copy(pkt[12:], noticeFrom[:])
 	binary.BigEndian.PutUint16(pkt[20:], SharesPort)
 	binary.BigEndian.PutUint16(pkt[22:], SharesPort)
 	return pkt
@@ -254,7 +280,7 @@ func TestNoticesFirst(t *testing.T) {
 	defer s.Close()
 	l := s.Link("beta")
 	l.SetRate(8000)
-	f := noticesFirst{l.Flow(peer.ID{1}, func([][]byte) {})}
+	f := noticesFirst{l.Flow(peer.ID{1}, func([][]byte) {}), noticeFrom}
 	const offset = 2
 	var bufs [][]byte
 	var sizes []int
@@ -278,7 +304,7 @@ func TestNoticesFirst(t *testing.T) {
 
 func TestIsNotice(t *testing.T) {
 	pkt := noticePacket()
-	if !isNotice(pkt) {
+	if !isNotice(pkt, noticeFrom) {
 		t.Error("a notice is not known")
 	}
 	for name, change := range map[string]func(b []byte) []byte{
@@ -291,9 +317,10 @@ func TestIsNotice(t *testing.T) {
 		"a fragment":      func(b []byte) []byte { b[7] = 1; return b },
 		"a first one":     func(b []byte) []byte { b[6] = 0x20; return b },
 		"from a program":  func(b []byte) []byte { b[21]++; return b },
+		"from elsewhere":  func(b []byte) []byte { b[15]++; return b },
 		"to another port": func(b []byte) []byte { b[23]++; return b },
 	} {
-		if isNotice(change(append([]byte(nil), pkt...))) {
+		if isNotice(change(append([]byte(nil), pkt...)), noticeFrom) {
 			t.Errorf("%s counts as a notice", name)
 		}
 	}

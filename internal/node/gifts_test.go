@@ -310,11 +310,11 @@ func TestOffersOfPacer(t *testing.T) {
 		t.Error("it makes an offer while it sends")
 	}
 	eventually.Holds(t, "it makes an offer when it has sent all", func() bool { return box.offers() == 1 })
-	p.lent("beta", lentRate{bits: 1 * mbit, lent: 4 * mbit})
+	p.sharesChanged("beta", lentRate{bits: 1 * mbit, lent: 4 * mbit})
 	if ask(); box.offers() > 1 {
 		t.Error("it makes an offer while it lends")
 	}
-	if p.lent("beta", lentRate{bits: 5 * mbit}); box.offers() != 2 {
+	if p.sharesChanged("beta", lentRate{bits: 5 * mbit}); box.offers() != 2 {
 		t.Errorf("it has made %d offers when it lends no longer, want 2", box.offers())
 	}
 }

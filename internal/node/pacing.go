@@ -97,7 +97,7 @@ func (d *daemon) startPacing() error {
 	d.shares = newLiveShares(shareConfig{
 		self: d.id.self, conn: conn, port: SharesPort, limits: &d.limits, dir: d.dir, log: d.log,
 		informed: func() bool { return d.links != nil && d.links.connected() },
-		demand:   p.demand, give: p.give, given: p.given, received: p.received, onRate: p.lent,
+		demand:   p.demand, give: p.give, given: p.given, received: p.received, onRate: p.sharesChanged,
 		measure: measureConfig{traffic: p.traffic, known: d.loadMeasured(), found: p.measured, save: d.saveMeasured},
 	})
 	d.onClose("the live shares' port", once(conn))
@@ -154,8 +154,8 @@ func (p *pacing) traffic(yield func(peer.Traffic)) {
 // measured is called when what may be sent on links that are measured has changed.
 func (p *pacing) measured(rates map[string]int64) { p.d.limits.measured(p.d.id.self.Site, rates) }
 
-// lent is called when the live shares have changed.
-func (p *pacing) lent(site string, r lentRate) {
+// sharesChanged is called when the live shares have.
+func (p *pacing) sharesChanged(site string, r lentRate) {
 	p.mu.Lock()
 	was := p.live[site]
 	p.live[site] = r
@@ -175,7 +175,7 @@ func (p *pacing) Flow(n peer.Node, send func(pkts [][]byte)) peer.Flow {
 	}
 	l := p.link(n.Site, func(*pacedLink) {})
 	p.changed()
-	return noticesFirst{l.Flow(n.ID, send)}
+	return noticesFirst{l.Flow(n.ID, send), p.d.id.self.Addr4.As4()}
 }
 
 // link returns the link to a site, made at first use, after do.

@@ -134,16 +134,16 @@ func TestPacing(t *testing.T) {
 	p.membersChanged()
 	wantRate(t, d, "a node less", "beta", share.Safe(60*mbit, 3), "equal share")
 
-	p.lent("beta", lentRate{bits: 60 * mbit})
-	p.lent("", lentRate{bits: 90 * mbit})
+	p.sharesChanged("beta", lentRate{bits: 60 * mbit})
+	p.sharesChanged("", lentRate{bits: 90 * mbit})
 	wantRate(t, d, "lent", "beta", 60*mbit, "lent by others")
 	wantRate(t, d, "lent to another site", "gamma", third, "equal share")
 	if p.uplink != 90*mbit {
 		t.Errorf("with what is lent of the uplink it sends %d, want %d", p.uplink, 90*mbit)
 	}
-	p.lent("beta", lentRate{bits: 10 * mbit})
+	p.sharesChanged("beta", lentRate{bits: 10 * mbit})
 	wantRate(t, d, "incast", "beta", 10*mbit, "lowered by others")
-	p.lent("beta", lentRate{bits: share.Safe(60*mbit, 3)})
+	p.sharesChanged("beta", lentRate{bits: share.Safe(60*mbit, 3)})
 	wantRate(t, d, "taken back", "beta", share.Safe(60*mbit, 3), "equal share")
 
 	if err := p.setRate("beta", 70*mbit); err != nil {
@@ -197,17 +197,17 @@ func TestHeadroom(t *testing.T) {
 		}
 	}
 	gives("with nothing to send", 4000, false)
-	p.lent("beta", lentRate{bits: 1 * mbit, lent: 29 * mbit})
+	p.sharesChanged("beta", lentRate{bits: 1 * mbit, lent: 29 * mbit})
 	want("while it lends", headBytes(3))
 	gives("while it lends", 0, false) // else it would have nothing when it wakes
 	wantRate(t, d, "while it lends", "beta", 1*mbit, "lent to others")
-	p.lent("beta", lentRate{bits: 20 * mbit})
+	p.sharesChanged("beta", lentRate{bits: 20 * mbit})
 	wantRate(t, d, "while the receiver says so", "beta", 20*mbit, "lowered by others")
 	if h := p.links["beta"].head; h != (headroom{}) {
 		t.Errorf("while the receiver says so: %+v", h)
 	}
-	p.lent("beta", lentRate{})
-	p.lent("", lentRate{bits: 30 * mbit})
+	p.sharesChanged("beta", lentRate{})
+	p.sharesChanged("", lentRate{bits: 30 * mbit})
 	want("afterwards", headBytes(3))
 	patience := func(what string, want time.Duration) {
 		t.Helper()
@@ -216,12 +216,12 @@ func TestHeadroom(t *testing.T) {
 		}
 	}
 	patience("30 Mb/s", 48*time.Millisecond) // 180 kB
-	p.lent("", lentRate{bits: 30 * mbit, contended: true})
+	p.sharesChanged("", lentRate{bits: 30 * mbit, contended: true})
 	patience("30 Mb/s, others borrow of the uplink", hungryAfter) // 30 kB take less
-	p.lent("", lentRate{bits: 3 * mbit, contended: true})
+	p.sharesChanged("", lentRate{bits: 3 * mbit, contended: true})
 	d.limits.take(said(2, 9*mbit, 0, 0))
 	patience("3 Mb/s, others borrow", 80*time.Millisecond)
-	p.lent("", lentRate{bits: 3 * mbit})
+	p.sharesChanged("", lentRate{bits: 3 * mbit})
 	patience("3 Mb/s", hungryLast)
 	d.limits.take(said(3, 900*mbit, 0, 0))
 	patience("300 Mb/s, of which gifts are little", hungryAfter)

@@ -110,7 +110,7 @@ func TestShare(t *testing.T) {
 		}
 	}
 	now(func() { d.limits.take(said(1, 50*mbit, 0, 0)) })
-	now(func() { d.pacing.lent("beta", lentRate{bits: 50 * mbit}) })
+	now(func() { d.pacing.sharesChanged("beta", lentRate{bits: 50 * mbit}) })
 	now(func() { d.limits.take(said(2, 100*mbit, 0, 0)) })
 	now(func() { d.dir.Apply(false, []peer.Record{other("a3", "alpha", 3)}); d.pacing.membersChanged() })
 	now(func() { must(0, d.pacing.setRate("beta", 10*mbit))(t) })
