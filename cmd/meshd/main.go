@@ -28,6 +28,7 @@ type commands struct {
 	Join    joinCmd    `cmd:"" help:"Join the network that a token is for."`
 	Run     runCmd     `cmd:"" help:"Run the node in the foreground."`
 	Restore restoreCmd `cmd:"" help:"Put the host's routes, rules and resolver back after a crash."`
+	Resign  resignCmd  `cmd:"" help:"Have the network's root sign a new issuer for this hub, once in five years."`
 }
 
 // stateFlag is what every command takes.
@@ -179,4 +180,19 @@ func (c *restoreCmd) Run() error {
 		fmt.Println(what)
 	}
 	return err
+}
+
+type resignCmd struct {
+	stateFlag
+	RootKey string `placeholder:"FILE" help:"The root's key, which meshd init made (default: hub/root.key in the state directory)."`
+}
+
+func (c *resignCmd) Run() error {
+	until, err := node.Resign(node.StateDir(c.State), c.RootKey, time.Now())
+	if err != nil {
+		return err
+	}
+	fmt.Printf("this hub may admit nodes and renew their certificates until %s; start it with: meshd run%s\n",
+		until.Format(time.DateOnly), c.suffix())
+	return nil
 }

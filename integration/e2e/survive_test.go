@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -98,7 +99,8 @@ func streamTo(ctx context.Context, t *testing.T, n *deploy.Network, other string
 }
 
 // TestHubDies: a job over direct pairs does not notice that the hub is gone, and
-// nodes that know each other start new jobs.
+// nodes that know each other start new jobs. Meanwhile the root signs another issuer, by
+// which the hub, back again, admits a node that those of before take for one of theirs.
 func TestHubDies(t *testing.T) {
 	t.Parallel()
 	ctx, n := up(t, lab.TwoSites(lab.PortPreserving), deploy.Options{InitArgs: []string{"--allow-root-exec"}})
@@ -116,6 +118,30 @@ func TestHubDies(t *testing.T) {
 	s, err := n.Status(ctx, "a1")
 	if err != nil || len(s.Warnings) == 0 || !strings.Contains(s.Warnings[0], "no hub answers") {
 		t.Errorf("status does not say that the hub is gone: %v, %v", s.Warnings, err)
+	}
+
+	code, out, errs := try(ctx, t, n, "hub", `mv /var/lib/meshd/hub/root.key /run/; ! meshd resign 2>&1 && meshd resign --root-key /run/root.key`)
+	if until := time.Now().Add(5 * 365 * 24 * time.Hour).Format("until 2006-01-02"); code != 0 || !strings.Contains(out, "--root-key FILE") || !strings.Contains(out, until) {
+		t.Fatalf("resign: code %d, want 0, a line about the key and one with %q:\n%s%s", code, until, out, errs)
+	}
+	if err := errors.Join(n.Run(ctx, "hub"), n.Stop(ctx, "a2")); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := try(ctx, t, n, "hub", "meshctl node remove a2"); code != 0 {
+		t.Fatalf("remove: %s%s", out, errs)
+	}
+	token, err := n.Token(ctx, "alpha", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := try(ctx, t, n, "a2", `find /var/lib/meshd -mindepth 1 -delete; meshd join `+token); code != 0 {
+		t.Fatalf("join: %s%s", out, errs)
+	}
+	if err := n.Run(ctx, "a2"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.AwaitPath(ctx, "b1", "a2", "udp", 20*time.Second); err != nil {
+		t.Error(err)
 	}
 }
 

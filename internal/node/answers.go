@@ -79,6 +79,11 @@ func (d *daemon) warnings(now time.Time) []string {
 	if w := standing(d.id.expires().Sub(now), d.links.connected()); w != "" {
 		list = append(list, w)
 	}
+	if d.hub != nil {
+		if w := issuerWarning(d.hub.ends.Sub(now)); w != "" {
+			list = append(list, w)
+		}
+	}
 	return list
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/hub"
@@ -23,6 +24,7 @@ type hubSide struct {
 	*hub.Hub
 	relay *relay.Server
 	ln    net.Listener
+	ends  time.Time // of its issuer
 }
 
 // openHub opens the store and the TCP port, if this is a hub.
@@ -52,7 +54,7 @@ func (d *daemon) openHub(sock *mesh.Socket) error {
 		return err
 	}
 	d.onClose("the hub's port", once(ln))
-	d.hub = &hubSide{Hub: h, relay: fwd, ln: ln}
+	d.hub = &hubSide{Hub: h, relay: fwd, ln: ln, ends: issuer.Cert.NotAfter}
 	if d.port != advertisedPort(d.id.config.Advertise) {
 		const text = "this hub listens on port %d and is advertised at %s: other nodes reach it only if that is forwarded here, UDP and TCP"
 		d.notes.set("port", fmt.Sprintf(text, d.port, d.id.config.Advertise))

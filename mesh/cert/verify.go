@@ -121,7 +121,7 @@ func nodeOf(leaf *x509.Certificate, network peer.Network) (peer.Node, error) {
 }
 
 // resign is what helps where an issuer has expired.
-const resign = "have the network's root sign a new issuer for its hub"
+const resign = "run meshd resign on the hub, with the key of the network's root"
 
 // checkTime reports in a line for the user that a certificate does not hold now.
 func checkTime(what, remedy string, c *x509.Certificate, now time.Time) error {
