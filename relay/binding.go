@@ -20,7 +20,6 @@ type binding struct {
 	name     string // of the relay
 	relay    netip.AddrPort
 	mac      *mac // nil without a grant
-	quiet    bool
 	counter  uint64
 	pending  [8]pendingBind // latest binds that are not answered yet, newest first
 	lost     int            // binds since the last answer
@@ -62,9 +61,6 @@ func (c *Client) step(frame []byte, now time.Time) (due time.Duration, to netip.
 func (c *Client) makeBind(frame []byte, now time.Time, flags byte) {
 	b := &c.b
 	b.counter = max(uint64(now.UnixNano()), b.counter+1)
-	if b.quiet {
-		flags |= flagQuiet
-	}
 	copy(b.pending[1:], b.pending[:])
 	b.pending[0] = pendingBind{b.counter, now}
 	putBind(frame, bind{short: c.short, counter: b.counter, flags: flags})

@@ -101,18 +101,6 @@ func (c *Client) SetGrant(g Grant, relay netip.AddrPort) {
 	c.poke()
 }
 
-// SetQuiet tells the relay whether to deliver packets to this node: a quiet
-// node is bound, and may send, but nothing is forwarded to it.
-func (c *Client) SetQuiet(quiet bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.b.quiet != quiet {
-		c.b.quiet = quiet
-		c.b.restart()
-		c.poke()
-	}
-}
-
 // Rebind makes Run bind at once: call it when this host's network has changed,
 // since the relay drops what comes from an address it does not know.
 func (c *Client) Rebind() {

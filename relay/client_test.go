@@ -337,27 +337,6 @@ func TestGrantOfAnotherNodeOrNone(t *testing.T) {
 	})
 }
 
-func TestQuietClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, time.Millisecond)
-		w.grant(w.a)
-		w.grant(w.b)
-		stop := w.run(w.a, w.b)
-		defer stop()
-		for _, quiet := range []bool{true, false} {
-			w.b.SetQuiet(quiet)
-			after(time.Second)
-			if err := w.a.Path(w.b.id).Send(numbered(1, 64)); err != nil {
-				t.Fatal(err)
-			}
-			after(time.Second)
-			if got := len(w.b.take()) == 0; got != quiet {
-				t.Errorf("quiet %v: nothing delivered = %v", quiet, got)
-			}
-		}
-	})
-}
-
 func TestUnwrap(t *testing.T) {
 	good := sendFrame(node('b'), []byte("sealed"))
 	good[1] = byte(wire.TypeRelayDeliver)

@@ -22,11 +22,8 @@ const (
 	bindLen    = macAt + blake2s.Size128
 )
 
-// Flags of a bind.
-const (
-	flagQuiet = 1 << iota // deliver nothing to me
-	flagLeave             // forget me; not answered
-)
+// flagLeave, of a bind, says: forget me; it is not answered.
+const flagLeave = 2
 
 // bind is what a bind says.
 type bind struct {

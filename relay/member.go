@@ -28,7 +28,6 @@ type member struct {
 
 	addr  netip.AddrPort // zero while unbound
 	until time.Time      // when the binding ends without another bind
-	quiet bool
 }
 
 // bound reports whether packets may be taken from and sent to m.
@@ -128,7 +127,6 @@ func (s *Server) accept(f bind, raw []byte, from netip.AddrPort, now time.Time) 
 	}
 	moved = m.addr != from
 	s.place(m, from)
-	m.quiet = f.flags&flagQuiet != 0
 	m.until = earlier(now.Add(BindingLife), k.expires)
 	putBound(raw, from)
 	k.mac.seal(raw)

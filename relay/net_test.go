@@ -129,13 +129,8 @@ func (b *rig) input(from netip.AddrPort, pkts ...[]byte) []sent {
 // bind binds a node now and checks the answer.
 func (b *rig) bind(g Grant, from netip.AddrPort) {
 	b.t.Helper()
-	b.bindFlags(g, from, 0)
-}
-
-func (b *rig) bindFlags(g Grant, from netip.AddrPort, flags byte) {
-	b.t.Helper()
 	b.time = b.time.Add(time.Microsecond) // counters rise
-	out := b.input(from, bindFrame(g, uint64(b.time.UnixNano()), flags))
+	out := b.input(from, bindFrame(g, uint64(b.time.UnixNano()), 0))
 	if len(out) != 1 || len(out[0].pkts) != 1 || out[0].to != from {
 		b.t.Fatalf("bind from %v was answered with %v", from, out)
 	}

@@ -30,7 +30,7 @@
 //
 //	Bind      header 0x10, Short of the sender
 //	          12..19 counter: Unix nanoseconds, greater in every bind
-//	          20     flags: 1 quiet, 2 leave
+//	          20     flags: 2 leave; others are sent as zero, ignored
 //	          21..39 reserved: sent as zero, ignored
 //	          40..55 MAC
 //
@@ -52,9 +52,9 @@
 // # What it promises
 //
 //   - No open relay. Only an address that a valid bind came from may send, only
-//     to a node that is bound itself, that is not quiet, and for which the
-//     server's policy (Consent) speaks. A binding ends 60 s after its last bind,
-//     when its grant expires, with a bind that says leave, and at Revoke.
+//     to a node that is bound itself, and so wants what is sent to it. A binding
+//     ends 60 s after its last bind, when its grant expires, with a bind that says
+//     leave, and at Revoke.
 //   - No amplification. An answer is as long as what it answers, a forwarded
 //     packet as long as it came, and whatever is wrong is dropped in silence.
 //   - No replay. A key accepts each counter once, in rising order. A newer bind

@@ -31,9 +31,6 @@ type ServerConfig struct {
 	Now func() time.Time
 	// MaxBindings bounds the nodes admitted at one time; 0 means 16384.
 	MaxBindings int
-	// Consent says whether to may be sent packets by from; nil lets all members
-	// reach each other. It must not block. A verdict stands for 5 s.
-	Consent func(from, to peer.ID) bool
 	// Log hears of bindings; nil is silent.
 	Log *slog.Logger
 }
@@ -41,13 +38,12 @@ type ServerConfig struct {
 // Server forwards packets between the nodes that are bound to it. It has no
 // goroutines; its methods are safe for concurrent use.
 type Server struct {
-	name    string
-	send    func(pkts [][]byte, to netip.AddrPort) error
-	now     func() time.Time
-	max     int
-	log     *slog.Logger
-	consent consent
-	count   serverCounters
+	name  string
+	send  func(pkts [][]byte, to netip.AddrPort) error
+	now   func() time.Time
+	max   int
+	log   *slog.Logger
+	count serverCounters
 
 	mu      sync.RWMutex
 	members map[peer.Short]*member
@@ -67,7 +63,6 @@ func NewServer(cfg ServerConfig) *Server {
 		now:     cfg.Now,
 		max:     cfg.MaxBindings,
 		log:     logger(cfg.Log),
-		consent: consent{ask: cfg.Consent, verdicts: make(map[pair]verdict)},
 		members: make(map[peer.Short]*member),
 		byAddr:  make(map[netip.AddrPort]*member),
 	}
@@ -174,9 +169,6 @@ func runLength(pkts [][]byte) int {
 // forward rewrites a run of sends to one destination and passes it on.
 func (s *Server) forward(run [][]byte, from netip.AddrPort, now time.Time) {
 	r, why := s.route(from, peer.Short(run[0][shortAt:]), now)
-	if why == causeNone && !s.consent.allows(r.pair, now) {
-		why = causeRefused
-	}
 	if why != causeNone {
 		s.count.drop(why, len(run))
 		return
@@ -196,7 +188,6 @@ func (s *Server) forward(run [][]byte, from netip.AddrPort, now time.Time) {
 
 // route is where a run goes and what it will say of its origin.
 type route struct {
-	pair   pair
 	origin peer.Short
 	to     netip.AddrPort
 }
@@ -213,8 +204,8 @@ func (s *Server) route(from netip.AddrPort, dest peer.Short, now time.Time) (rou
 	if dst == nil || !dst.bound(now) {
 		return route{}, causeAbsent
 	}
-	if dst == src || dst.quiet {
+	if dst == src {
 		return route{}, causeRefused
 	}
-	return route{pair{src.id, dst.id}, src.short, dst.addr}, causeNone
+	return route{src.short, dst.addr}, causeNone
 }

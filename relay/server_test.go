@@ -118,7 +118,7 @@ func TestBindRefused(t *testing.T) {
 	last := uint64(b.time.UnixNano())
 
 	forged := bindFrame(g, last+1, 0)
-	forged[flagsAt] ^= flagQuiet
+	forged[flagsAt] ^= flagLeave
 	stolen := other
 	stolen.Short = g.Short
 	stranger := g
@@ -193,68 +193,11 @@ func TestAddressChangesHands(t *testing.T) {
 	}
 }
 
-func TestQuiet(t *testing.T) {
-	b := newRig(t, ServerConfig{})
-	a, c := b.admit(node('a')), b.admit(node('b'))
-	b.bind(a, addrA)
-	b.bindFlags(c, addrB, flagQuiet)
-	if b.forwards(addrA, node('b'), addrB) {
-		t.Error("a quiet node was sent a packet")
-	}
-	if !b.forwards(addrB, node('a'), addrA) {
-		t.Error("a quiet node may not send")
-	}
-	b.bind(c, addrB)
-	if !b.forwards(addrA, node('b'), addrB) {
-		t.Error("a node that is no longer quiet gets nothing")
-	}
-}
-
 func TestNothingToOneself(t *testing.T) {
 	b := newRig(t, ServerConfig{})
 	b.bind(b.admit(node('a')), addrA)
 	if b.forwards(addrA, node('a'), addrA) || b.Stats().Drops.Refused != 1 {
 		t.Errorf("a packet came back to its sender: %+v", b.Stats())
-	}
-}
-
-func TestConsent(t *testing.T) {
-	asked, allow := 0, false
-	b := newRig(t, ServerConfig{Consent: func(from, to peer.ID) bool {
-		asked++
-		return allow || from == node('b')
-	}})
-	a, c := b.admit(node('a')), b.admit(node('b'))
-	b.bind(a, addrA)
-	b.bind(c, addrB)
-	for range 3 {
-		if b.forwards(addrA, node('b'), addrB) {
-			t.Fatal("a refused pair was forwarded")
-		}
-		if !b.forwards(addrB, node('a'), addrA) {
-			t.Fatal("the other direction, which policy allows, was dropped")
-		}
-	}
-	if asked != 2 {
-		t.Errorf("policy was asked %d times for 2 pairs", asked)
-	}
-	allow = true
-	b.time = b.time.Add(consentLife)
-	if !b.forwards(addrA, node('b'), addrB) {
-		t.Error("a verdict outlived its time")
-	}
-	if got := b.Stats().Drops.Refused; got != 3 {
-		t.Errorf("refused = %d, want 3", got)
-	}
-}
-
-func TestConsentRemembersBoundedly(t *testing.T) {
-	c := consent{ask: func(peer.ID, peer.ID) bool { return true }, verdicts: make(map[pair]verdict)}
-	for i := range maxVerdicts + 100 {
-		c.allows(pair{from: peer.ID{byte(i), byte(i >> 8), byte(i >> 16)}}, time.Time{})
-	}
-	if len(c.verdicts) > maxVerdicts {
-		t.Errorf("%d verdicts are kept, more than %d", len(c.verdicts), maxVerdicts)
 	}
 }
 
@@ -298,9 +241,8 @@ func TestServerConcurrently(t *testing.T) {
 	var clock sync.Mutex
 	now := time.Unix(1_700_000_000, 0)
 	s := NewServer(ServerConfig{
-		Name:    "r1",
-		Send:    func([][]byte, netip.AddrPort) error { return nil },
-		Consent: func(peer.ID, peer.ID) bool { return true },
+		Name: "r1",
+		Send: func([][]byte, netip.AddrPort) error { return nil },
 		Now: func() time.Time {
 			clock.Lock()
 			defer clock.Unlock()

@@ -10,10 +10,10 @@ import (
 )
 
 // fast is a server with two bound members whose Send costs nothing.
-func fast(tb testing.TB, consent func(from, to peer.ID) bool) (s *Server, a Grant) {
+func fast(tb testing.TB) (s *Server, a Grant) {
 	now := time.Unix(1_700_000_000, 0)
 	s = NewServer(ServerConfig{
-		Name: "r1", Consent: consent, Now: func() time.Time { return now },
+		Name: "r1", Now: func() time.Time { return now },
 		Send: func([][]byte, netip.AddrPort) error { return nil },
 	})
 	for i, addr := range []netip.AddrPort{addrB, addrC, addrA} {
@@ -58,7 +58,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	if raceDetector {
 		t.Skip("under the race detector a sync.Pool drops at random")
 	}
-	s, a := fast(t, func(_, _ peer.ID) bool { return true })
+	s, a := fast(t)
 	batch := newBatch()
 	b, c := node('b').Short(), node('c').Short()
 	again, counter := [][]byte{make([]byte, bindLen)}, uint64(1)
@@ -91,19 +91,15 @@ func TestNothingIsAllocated(t *testing.T) {
 
 func BenchmarkServerInput(b *testing.B) {
 	one, two := node('b').Short(), node('c').Short()
-	allow := func(_, _ peer.ID) bool { return true }
 	for _, bc := range []struct {
-		name    string
-		consent func(from, to peer.ID) bool
-		to      []peer.Short
+		name string
+		to   []peer.Short
 	}{
-		{"run", nil, []peer.Short{one}},
-		{"run-consent", allow, []peer.Short{one}},
-		{"alternating", nil, []peer.Short{one, two}},
-		{"alternating-consent", allow, []peer.Short{one, two}},
+		{"run", []peer.Short{one}},
+		{"alternating", []peer.Short{one, two}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			s, _ := fast(b, bc.consent)
+			s, _ := fast(b)
 			batch := newBatch()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -114,7 +110,7 @@ func BenchmarkServerInput(b *testing.B) {
 		})
 	}
 	b.Run("forged-binds", func(b *testing.B) {
-		s, a := fast(b, nil)
+		s, a := fast(b)
 		forged := bindFrame(a, 9, 0)
 		forged[macAt] ^= 1
 		batch := make([][]byte, batchSize)

@@ -38,7 +38,7 @@ type Drops struct {
 	Replayed  uint64 `json:"replayed"`  // bind that is not newer than the last
 	Unbound   uint64 `json:"unbound"`   // sent from an address that nobody is bound to
 	Absent    uint64 `json:"absent"`    // sent to a node that is not bound
-	Refused   uint64 `json:"refused"`   // sent to oneself, to a quiet node, or against policy
+	Refused   uint64 `json:"refused"`   // sent to oneself
 	Unsent    uint64 `json:"unsent"`    // the socket did not take it
 }
 
