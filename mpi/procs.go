@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/meshmpi/meshmpi/internal/boot"
 	"github.com/meshmpi/meshmpi/mpi/internal/engine"
 )
 
@@ -73,8 +74,8 @@ func (w *World) ownRecord(o *options) record {
 	r.site = os.Getenv("MESH_SITE")
 	if r.host = os.Getenv("MESH_NODE"); r.host == "" {
 		r.host, _ = os.Hostname() // unknown ones are together
-		if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-			r.host += " " + strings.TrimSpace(string(boot))
+		if id, err := boot.ID(); err == nil {
+			r.host += " " + id
 		}
 	}
 	return r

@@ -69,7 +69,7 @@ type App struct {
 	Args []string
 }
 
-// Exit codes of a job whose program did not decide itself (DESIGN §2).
+// Exit codes of a job whose program did not decide itself.
 const (
 	CodeFailed    = 125
 	CodeCannotRun = 126

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/boot"
 )
 
 const (
@@ -109,13 +111,13 @@ func validName(s string) bool {
 
 // newJournal starts a journal with a fresh mark.
 func newJournal(p plan) (*journal, error) {
-	boot, err := bootID()
+	id, err := boot.ID()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tun: %w", err)
 	}
 	var mark [ownerLen / 2]byte
 	_, _ = rand.Read(mark[:]) // never fails (crypto/rand)
-	return &journal{Version: journalVersion, BootID: boot, Owner: hex.EncodeToString(mark[:]), plan: p}, nil
+	return &journal{Version: journalVersion, BootID: id, Owner: hex.EncodeToString(mark[:]), plan: p}, nil
 }
 
 // decodeJournal is strict: what it accepts may be acted upon.
@@ -219,14 +221,6 @@ func syncDir(dir string) error {
 	}
 	defer d.Close()
 	return d.Sync()
-}
-
-func bootID() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("tun: which boot this is: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
 }
 
 // lockState makes the caller the only one who changes the host for this state

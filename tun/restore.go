@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/meshmpi/meshmpi/internal/boot"
 	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
@@ -32,11 +33,11 @@ func Restore(stateDir string, log *slog.Logger) (changed []string, err error) {
 	if err != nil || j == nil {
 		return nil, err
 	}
-	boot, err := bootID()
+	id, err := boot.ID()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("tun: %w", err)
 	}
-	if j.BootID != boot {
+	if j.BootID != id {
 		log.Info("the host was rebooted since: nothing to restore", "link", j.Tun)
 		return nil, removeJournal(stateDir)
 	}

@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/boot"
 )
 
 // Bounds of what a client may ask for before its command runs.
@@ -167,10 +169,14 @@ func (s *session) environ(acc account, client []string) []string {
 }
 
 func (c *command) writeRecord(user string) error {
+	id, err := boot.ID()
+	if err != nil {
+		return err
+	}
 	me, _ := procOf(os.Getpid())
 	child, _ := procOf(c.cmd.Process.Pid)
 	c.record = Record{
-		PID: os.Getpid(), Start: me.start, Command: c.cmd.Process.Pid, CommandStart: child.start,
+		Boot: id, PID: os.Getpid(), Start: me.start, Command: c.cmd.Process.Pid, CommandStart: child.start,
 		Cgroup: c.tree.cgroup, From: c.s.caller.String(), User: user, Began: time.Now().UTC(),
 	}
 	return c.record.write(c.s.cfg.StateDir)

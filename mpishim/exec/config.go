@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/netip"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // maxConfig bounds the configuration of a session, in bytes.
@@ -44,7 +46,7 @@ func (c sessionConfig) check() error {
 	case c.Silence < 0:
 		return errors.New("exec: session: negative silence")
 	}
-	return errors.Join(checkName("node", c.Caller.Node), checkName("node", c.Node), c.Policy.check())
+	return oneline.Join(checkName("node", c.Caller.Node), checkName("node", c.Node), c.Policy.check())
 }
 
 func parseConfig(raw []byte) (sessionConfig, error) {

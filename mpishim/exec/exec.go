@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Port is the TCP port of the exec service on a node's virtual address. IANA
@@ -38,7 +40,7 @@ const Port = 7722
 // lifetime in the past, to bear with clocks that differ.
 const Lifetime = 5 * time.Minute
 
-// Exit codes of a run whose program did not decide itself (DESIGN §2).
+// Exit codes of a run whose program did not decide itself.
 const (
 	CodeFailed    = 125 // the launcher or the connection failed
 	CodeCannotRun = 126 // the program cannot be executed
@@ -77,7 +79,7 @@ func checkName(what, name string) error {
 // that name on that node: an SSH user certificate (OpenSSH PROTOCOL.certkeys)
 // whose key identity is user@node and whose only principal is user.
 func Vouch(key ed25519.PrivateKey, node, user string, pub ssh.PublicKey, now time.Time) (*ssh.Certificate, error) {
-	if err := errors.Join(checkName("user", user), checkName("node", node)); err != nil {
+	if err := oneline.Join(checkName("user", user), checkName("node", node)); err != nil {
 		return nil, err
 	}
 	if _, nested := pub.(*ssh.Certificate); nested || pub == nil {

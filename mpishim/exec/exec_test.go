@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -160,6 +161,40 @@ func TestEndSessionsAfterTheSessionItselfWasKilled(t *testing.T) {
 		pids = pids[len(pids)-1:]
 	}
 	eventually.Holds(t, "nothing is left", allGone(pids))
+}
+
+// TestRecordOfAnotherBoot: whoever has the process ids of a session that a power cut ended
+// is left alone, and the record goes.
+func TestRecordOfAnotherBoot(t *testing.T) {
+	w := newWorld(t, nil).serve()
+	pids, done := pidsOf(t, t.Context(), w, RunOptions{})
+	found, err := Sessions(w.dir)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("Sessions: got %+v, %v", found, err)
+	}
+	old := found[0]
+	old.Boot = "another"
+	if err := old.write(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := EndSessions(w.dir); n != 0 || err != nil {
+		t.Errorf("EndSessions: got %d, %v, want 0", n, err)
+	}
+	for _, pid := range pids {
+		if !exists(pid) {
+			t.Errorf("process %d was ended", pid)
+		}
+	}
+	if _, err := os.Stat(recordPath(w.dir, old.PID)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record is still there: %v", err)
+	}
+	if err := found[0].write(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := EndSessions(w.dir); n != 1 || err != nil {
+		t.Errorf("of this boot: got %d, %v, want 1", n, err)
+	}
+	<-done
 }
 
 func TestSessionOutlivesItsDaemon(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Bounds of a policy, so that it fits into one read.
@@ -120,7 +122,7 @@ func (p Policy) check() error {
 			err = checkName("user", r.User)
 		}
 		if r.To != "" {
-			err = errors.Join(err, checkName("user", r.To))
+			err = oneline.Join(err, checkName("user", r.To))
 		}
 		if err == nil && r.Deny && r.To != "" {
 			err = errors.New("exec: deny and to exclude each other")

@@ -12,14 +12,17 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/meshmpi/meshmpi/internal/boot"
 )
 
 // sessionsDir is the folder of records within the state directory.
 const sessionsDir = "sessions"
 
 // Record is what a session writes of itself into StateDir/sessions/PID, so that
-// others can end it. Start times guard against process ids that were reused.
+// others can end it. The boot and start times guard against process ids that were reused.
 type Record struct {
+	Boot         string    `json:"boot"`          // another boot: nothing of it is left; "": made by a version that did not say
 	PID          int       `json:"pid"`           // of the session's own process
 	Start        uint64    `json:"start"`         // its start time, clock ticks after boot
 	Command      int       `json:"command"`       // the command's process id, group and kernel session
@@ -77,7 +80,10 @@ func running(pid int, start uint64) bool {
 	return ok && pid > 1 && p.start == start && !p.zombie
 }
 
-func (r Record) alive() bool { return running(r.PID, r.Start) || len(r.tree().members()) > 0 }
+func (r Record) alive() bool {
+	id, err := boot.ID()
+	return err == nil && (r.Boot == id || r.Boot == "") && (running(r.PID, r.Start) || len(r.tree().members()) > 0)
+}
 
 // tree is what is left to end. A kernel session id stays taken while the session
 // has members, so it may be used as long as the leader is the recorded one or,

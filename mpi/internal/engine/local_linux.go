@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/meshmpi/meshmpi/internal/boot"
 )
 
 // localSystem is what an engine needs to share memory with others.
@@ -45,7 +47,7 @@ func (e *Engine) equipLocal() error {
 // listenLocal lets processes of the host connect by a Unix socket without a name
 // in the file system. Without one there is no shared memory, which is no error.
 func (e *Engine) listenLocal() {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := boot.ID()
 	if err != nil {
 		return
 	}
@@ -55,7 +57,7 @@ func (e *Engine) listenLocal() {
 		e.log.Debug("no shared memory", "err", err)
 		return
 	}
-	h := sha256.Sum256(boot)
+	h := sha256.Sum256([]byte(id))
 	e.me.card.host, e.me.card.socket = hex.EncodeToString(h[:8]), name
 	e.admitAt(l)
 }
