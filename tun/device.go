@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	wgtun "golang.zx2c4.com/wireguard/tun"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Device is what the overlay moves packets to and from: WireGuard's name for it,
@@ -104,7 +106,7 @@ func (d *kernelDevice) Write(bufs [][]byte, offset int) (int, error) {
 		}
 		n, err := d.write.result("write")
 		total += n
-		all = errors.Join(all, err)
+		all = oneline.Join(all, err)
 	}
 	return total, all
 }

@@ -16,82 +16,134 @@ import (
 // set the link up. Without the link it does nothing: the device has failed then,
 // which is for its reader to find out.
 func (h *Host) repair() (mended []string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil, nil
+	r := repairing{Host: h}
+	err = r.locked(r.guards, r.addresses)
+	if err == nil && r.added {
+		err = h.awaitAddrs() // others may change routes meanwhile
 	}
-	note := func(what string, err error) error {
-		if err != nil {
-			return fmt.Errorf("tun: putting back the %s of %s: %w", what, h.cfg.Name, err)
+	if err == nil && r.up {
+		err = r.locked(r.look, r.mainRoutes, r.nativeRoutes, r.peerRoutes) // last, since they need the addresses
+	}
+	return slices.Compact(r.mended), err
+}
+
+// repairing is a repair under way. Its steps need the Host's mutex.
+type repairing struct {
+	*Host
+	have   map[routeKey]bool // our routes, as they were found
+	up     bool              // the link is there and up
+	added  bool              // addresses were missing
+	mended []string
+}
+
+// locked takes steps while the Host is not closed, until one fails.
+func (r *repairing) locked(steps ...func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, step := range steps {
+		if r.closed {
+			return nil
 		}
-		mended = append(mended, what)
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note says what was put back, or could not be.
+func (r *repairing) note(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("tun: putting back the %s of %s: %w", what, r.cfg.Name, err)
+	}
+	r.mended = append(r.mended, what)
+	return nil
+}
+
+// guards are the firewall's table and the routes behind the TUN's.
+func (r *repairing) guards() error {
+	if r.firewalled {
+		whole, err := hasRules(r.journal, r.index)
+		if err == nil && !whole {
+			err = r.note("firewall table", replaceTable(r.journal, r.index, r.natives))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.look(); err != nil {
+		return err
+	}
+	for _, n := range r.nets() {
+		if r.have[routeKey{n.cidr, unix.RTN_UNREACHABLE}] {
+			continue
+		}
+		if err := r.note("unreachable route", netlink.RouteReplace(unreachable(n.cidr))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look lists the routes that are there.
+func (r *repairing) look() (err error) {
+	r.have, err = r.routes()
+	return err
+}
+
+func (r *repairing) addresses() error {
+	link, err := netlink.LinkByIndex(r.index)
+	if err != nil || link.Attrs().Flags&net.FlagUp == 0 {
 		return nil
 	}
-	if h.firewalled {
-		whole, err := hasRules(h.journal, h.index)
-		if err == nil && !whole {
-			err = note("firewall table", replaceTable(h.journal, h.index, h.natives))
-		}
-		if err != nil {
-			return mended, err
-		}
+	r.up = true
+	if r.added, err = r.addAddrs(link); err == nil && r.added {
+		r.mended = append(r.mended, "addresses")
 	}
-	have, err := h.routes()
-	if err != nil {
-		return mended, err
-	}
-	for _, n := range h.nets() {
-		if have[routeKey{n.cidr, unix.RTN_UNREACHABLE}] {
+	return err
+}
+
+func (r *repairing) mainRoutes() error {
+	for _, n := range r.nets() {
+		if r.have[routeKey{n.cidr, unix.RTN_UNICAST}] {
 			continue
 		}
-		if err := note("unreachable route", netlink.RouteReplace(unreachable(n.cidr))); err != nil {
-			return mended, err
+		if err := r.note("route", netlink.RouteReplace(r.through(n.cidr, n.addr, way{}))); err != nil {
+			return err
 		}
 	}
-	link, err := netlink.LinkByIndex(h.index)
-	if err != nil || link.Attrs().Flags&net.FlagUp == 0 {
-		return mended, nil
-	}
-	if added, err := h.addAddrs(link); err != nil {
-		return mended, err
-	} else if added {
-		mended = append(mended, "addresses")
-		if err := h.awaitAddrs(); err != nil {
-			return mended, err
+	return nil
+}
+
+// nativeRoutes are those by which probes of native paths go.
+func (r *repairing) nativeRoutes() error {
+	if len(r.natives) > 0 {
+		if err := r.setProbeRule(); err != nil {
+			return fmt.Errorf("tun: putting back the rule for native probes: %w", err)
 		}
 	}
-	for _, n := range h.nets() { // last, since they need the addresses
-		if have[routeKey{n.cidr, unix.RTN_UNICAST}] {
-			continue
-		}
-		if err := note("route", netlink.RouteReplace(h.through(n.cidr, n.addr, way{}))); err != nil {
-			return mended, err
-		}
+	for a, n := range r.natives {
+		_ = netlink.RouteReplace(r.over(a, native{hop: n.hop}, r.journal.probeTable())) // the LAN may be down: who probes it finds out
 	}
-	if len(h.natives) > 0 {
-		if err := h.setProbeRule(); err != nil {
-			return mended, fmt.Errorf("tun: putting back the rule for native probes: %w", err)
-		}
-	}
-	for a, n := range h.natives {
-		_ = netlink.RouteReplace(h.over(a, native{hop: n.hop}, h.journal.probeTable())) // the LAN may be down: who probes it finds out
-	}
-	for a, w := range h.ways {
-		n, ok := h.netOf(a)
+	return nil
+}
+
+func (r *repairing) peerRoutes() error {
+	for a, w := range r.ways {
+		n, ok := r.netOf(a)
 		p := netip.PrefixFrom(a, a.BitLen())
-		if !ok || have[routeKey{p, unix.RTN_UNICAST}] {
+		if !ok || r.have[routeKey{p, unix.RTN_UNICAST}] {
 			continue
 		}
 		if w.native != (native{}) {
-			_ = netlink.RouteReplace(h.route(a, n, w)) // likewise
+			_ = netlink.RouteReplace(r.route(a, n, w)) // as for their probes
 			continue
 		}
-		if err := note("route to a peer", netlink.RouteReplace(h.through(p, n.addr, w))); err != nil {
-			return mended, err
+		if err := r.note("route to a peer", netlink.RouteReplace(r.through(p, n.addr, w))); err != nil {
+			return err
 		}
 	}
-	return slices.Compact(mended), nil
+	return nil
 }
 
 // routeKey tells our routes apart.
