@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
@@ -25,7 +26,8 @@ type board struct {
 }
 
 // byBoard has an operation that the caller waits for go by the communicator's board, if
-// there is one and that is better. After an error the operation is not to be begun.
+// there is one and that is better. After an error the operation is not to be begun. With
+// nil the operation fails at this member alone, which counts it as the others do.
 func (c *Comm) byBoard(r *run) error {
 	if c.remote != nil || !coll.Boardable(&c.topo) {
 		return nil
@@ -33,6 +35,9 @@ func (c *Comm) byBoard(r *run) error {
 	if c.board.operations.Add(1) == boardAfter {
 		ended := c.orRevoke()
 		if err := ended(c.openBoard()); err != nil {
+			if r == nil {
+				return err
+			}
 			if r.sched.Board != nil {
 				r.sched = r.sched.Board // as others may do it, who are all told then
 			}
@@ -40,10 +45,22 @@ func (c *Comm) byBoard(r *run) error {
 			return err
 		}
 	}
+	if r == nil {
+		return nil
+	}
 	if b := c.board.open.Load(); b != nil && r.sched.Board != nil {
 		r.sched, r.board = r.sched.Board, b
 	}
 	return nil
+}
+
+// mayShow reports whether operations of a name may go by a board.
+func mayShow(op string) bool {
+	switch strings.TrimSuffix(op, "Buf") {
+	case "Allgather", "Allreduce", "Alltoall", "Barrier", "Exscan", "Scan":
+		return true
+	}
+	return false
 }
 
 // openBoard opens the board, unless a member cannot see all others. It fails when one has

@@ -119,11 +119,11 @@ func (c *Comm) CartCreate(dims []int, periods []bool, reorder bool) (*Comm, erro
 	case c.Inter():
 		return nil, fail("CartCreate", ErrComm, "an intercommunicator has no grid")
 	case len(periods) != len(dims):
-		return nil, fail("CartCreate", ErrArg, "%d periods for %d dimensions", len(periods), len(dims))
+		return nil, c.misused(fail("CartCreate", ErrArg, "%d periods for %d dimensions", len(periods), len(dims)))
 	}
 	n, err := c.gridSize("CartCreate", dims)
 	if err != nil {
-		return nil, err
+		return nil, c.misused(err)
 	}
 	color, key := 0, c.rank
 	if c.rank >= n {
@@ -251,11 +251,11 @@ func (c *Comm) CartSub(keep []bool) (*Comm, error) {
 	if err := c.needCart("CartSub"); err != nil {
 		return nil, err
 	}
-	if len(keep) != len(c.cart.dims) {
-		return nil, fail("CartSub", ErrArg, "%d flags for %d dimensions", len(keep), len(c.cart.dims))
-	}
 	if err := c.usable("CartSub"); err != nil {
 		return nil, err
+	}
+	if len(keep) != len(c.cart.dims) {
+		return nil, c.misused(fail("CartSub", ErrArg, "%d flags for %d dimensions", len(keep), len(c.cart.dims)))
 	}
 	coords, err := c.CartCoords(c.rank)
 	if err != nil {

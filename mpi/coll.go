@@ -8,7 +8,8 @@ package mpi
 //
 // Sizes follow from the slices: Gather's receive buffer holds Size() times as
 // much as the send buffer, and so on; where they do not fit each other the call
-// fails with ErrCount before anything is sent.
+// fails with ErrCount. It counts as this rank's part in the operation all the same,
+// which fails with ErrOther at those that wait for it.
 
 // prepared makes a run of one collective operation, or says what is wrong with
 // its arguments.
@@ -16,12 +17,24 @@ type prepared func(op string) (*run, error)
 
 // do runs an operation to its end.
 func (c *Comm) do(op string, prepare prepared) error {
-	r, err := c.prepare(op, prepare)
-	if err != nil {
+	if err := c.usable(op); err != nil {
 		return err
 	}
-	if err := c.byBoard(r); err != nil {
-		return c.wrap(op, -1, err)
+	all := c.everybody(c.nextTag())
+	r, err := prepare(op)
+	if err == nil {
+		r.of(all)
+	}
+	bad := c.byBoard(r) // opens it with the others, also if this operation fails
+	switch {
+	case err != nil && mayShow(op):
+		c.refuse(all, strayed)
+		return err
+	case err != nil:
+		c.refuse(all, nobodyDied)
+		return err
+	case bad != nil:
+		return c.wrap(op, -1, bad)
 	}
 	if c.ctx != nil {
 		q, err := c.launch(op, r)
@@ -40,7 +53,10 @@ func (c *Comm) do(op string, prepare prepared) error {
 
 // start begins an operation.
 func (c *Comm) start(op string, prepare prepared) (Request, error) {
-	r, err := c.prepare(op, prepare)
+	if err := c.usable(op); err != nil {
+		return Request{}, err
+	}
+	r, err := c.turn(c.nextTag(), op, prepare)
 	if err != nil {
 		return Request{}, err
 	}
@@ -66,33 +82,33 @@ func (c *Comm) set(op string, prepare prepared) (*Persistent, error) {
 	if err := c.usable(op); err != nil {
 		return nil, err
 	}
+	nth, starts := c.lasting.Add(1), uint32(0)
 	if _, err := prepare(op); err != nil {
 		return nil, err
 	}
-	nth, starts := c.lasting.Add(1), uint32(0)
 	return &Persistent{begin: func() (Request, error) {
 		if err := c.usable(op); err != nil {
 			return Request{}, err
 		}
-		r, err := prepare(op)
+		starts++
+		r, err := c.turn(startTag(nth, starts), op, prepare)
 		if err != nil {
 			return Request{}, err
 		}
-		starts++
-		r.of(c.everybody(startTag(nth, starts)))
 		return c.launch(op, r)
 	}}, nil
 }
 
-func (c *Comm) prepare(op string, prepare prepared) (*run, error) {
-	if err := c.usable(op); err != nil {
-		return nil, err
-	}
+// turn makes the run of the operation with a tag. If its arguments are of no use here the
+// others, for whom they may be good, are told, and the next operation is everybody's next.
+func (c *Comm) turn(tag int32, op string, prepare prepared) (*run, error) {
+	all := c.everybody(tag)
 	r, err := prepare(op)
 	if err != nil {
+		c.refuse(all, nobodyDied)
 		return nil, err
 	}
-	r.of(c.everybody(c.nextTag()))
+	r.of(all)
 	return r, nil
 }
 
@@ -100,9 +116,13 @@ func (c *Comm) prepare(op string, prepare prepared) (*run, error) {
 // Tags come again after so many operations, or starts of one, that nothing is left of
 // the first.
 func startTag(nth, start uint32) int32 {
-	const starts = 12 // bits
-	return persistentTag | int32((nth<<starts|start&(1<<starts-1))&(persistentTag-1))
+	return persistentTag | int32((nth<<startBits|start&(1<<startBits-1))&(persistentTag-1))
 }
+
+const (
+	startBits = 12
+	startHalf = 1 << (startBits - 1) // between starts as far apart as can be
+)
 
 // persistentTag sets the tags of persistent operations apart from those of others.
 const persistentTag = 1 << 30

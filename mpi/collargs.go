@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/meshmpi/meshmpi/mpi/coll"
@@ -40,11 +41,21 @@ func (c *Comm) scheduled(k coll.Collective, a coll.Args, send, recv vec) *run {
 		r = new(run)
 	}
 	r.sched, r.swap = c.schedules.Get(k, a), swapper(send, recv)
+	if send.n > 0 && recv.n > 0 && send.size() != recv.size() {
+		r.err = errElements{send.size(), recv.size()}
+	}
 	r.bufs[coll.Send], r.bufs[coll.Recv] = send.b, recv.b
 	if c.w.profile != nil {
 		r.demand = demand{programs, k, c.rank, a}
 	}
 	return r
+}
+
+// errElements is how an operation ends whose buffers' elements have so many bytes.
+type errElements struct{ send, recv int }
+
+func (e errElements) Error() string {
+	return fmt.Sprintf("elements of %d bytes are sent and such of %d received", e.send, e.recv)
 }
 
 // checkRoot looks at a root.

@@ -109,7 +109,7 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 		return nil, err
 	}
 	if color < 0 && color != Undefined {
-		return nil, fail("Split", ErrArg, "color %d; at least 0, or Undefined, is allowed", color)
+		return nil, c.misused(fail("Split", ErrArg, "color %d; at least 0, or Undefined, is allowed", color))
 	}
 	return c.split("Split", color, key)
 }
@@ -183,7 +183,7 @@ func (c *Comm) SplitBy(l Level, key int) (*Comm, error) {
 	case Site:
 		return c.Split(int(c.topo.Site[c.rank]), key)
 	}
-	return nil, fail("SplitBy", ErrArg, "level %d; Host and Site are known", l)
+	return nil, c.misused(fail("SplitBy", ErrArg, "level %d; Host and Site are known", l))
 }
 
 // Create makes a communicator of a group of the members. All members of c must
@@ -194,10 +194,10 @@ func (c *Comm) Create(g *Group) (*Comm, error) {
 		return nil, err
 	}
 	if g == nil {
-		return nil, fail("Create", ErrGroup, "the group is nil")
+		return nil, c.misused(fail("Create", ErrGroup, "the group is nil"))
 	}
 	if extra := g.Difference(c.group); extra.Size() > 0 {
-		return nil, fail("Create", ErrGroup, "%d processes of the group are not in the communicator, or not on our side of it", extra.Size())
+		return nil, c.misused(fail("Create", ErrGroup, "%d processes of the group are not in the communicator, or not on our side of it", extra.Size()))
 	}
 	if c.Inter() {
 		return c.createInter(g)

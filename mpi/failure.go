@@ -57,6 +57,8 @@ func classOf(err error) Class {
 	switch {
 	case errors.As(err, &cut):
 		return ErrTruncate
+	case errors.As(err, new(errElements)):
+		return ErrType
 	case errors.As(err, &rank):
 		return ErrRank
 	case errors.As(err, &dead), errors.As(err, &far):

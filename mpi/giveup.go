@@ -40,6 +40,8 @@ type runs struct {
 	given   map[turn]notice
 	older   map[turn]notice // those before
 	dropped int             // notices beyond mostGiven
+	refused [32]turn        // the last that have been given up here before they began
+	next    int             // of these
 	makings atomic.Int32    // under way: notices may be about communicators that are not there yet
 	log     *slog.Logger
 }
@@ -85,10 +87,24 @@ func (a *runs) remember(at turn, n notice) {
 	a.given[at] = n
 }
 
+// refuse notes that this process gives an operation up before it begins: what others say
+// of it is of no use.
+func (a *runs) refuse(at turn) {
+	a.refused[a.next] = at
+	a.next = (a.next + 1) % len(a.refused)
+	delete(a.given, at)
+	delete(a.older, at)
+}
+
 // recall returns why an operation that is about to begin was given up before; nil: it
 // was not.
 func (a *runs) recall(o *circle) error {
 	for _, m := range []map[turn]notice{a.given, a.older} {
+		if o.tag&persistentTag != 0 {
+			far := o.turn()
+			far.tag ^= startHalf
+			delete(m, far) // of a start whose tag comes again in half the time that tags last
+		}
 		if n, ok := m[o.turn()]; ok {
 			if err := o.concerned(n); err != nil {
 				delete(m, o.turn())
@@ -138,6 +154,32 @@ func (o *circle) spoil() {
 			c.spoilt.Store(true)
 		}
 	}
+}
+
+// refuse gives up an operation that has not begun here, and cannot. With strayed nobody
+// uses the board any more, on which others wait for it.
+func (c *comm) refuse(all circle, how uint32) {
+	hdr := all.notice(how)
+	c.w.eng.Do(func(op *engine.Op) {
+		if how == strayed {
+			c.closeBoard(op, errGivenUp{by: c.w.self.group.self, strayed: true})
+		}
+		c.w.runs.refuse(all.turn())
+		all.spoil()
+		for _, p := range all.procs {
+			if p != c.w.self.group.self {
+				_ = op.Post(p, amGiveUp, &hdr, nil, nil) // the dead need not know
+			}
+		}
+	})
+}
+
+// misused gives up the making that would be the members' next operation, and returns why.
+func (c *comm) misused(why error) error {
+	all := c.everybody(c.nextTag())
+	all.ctx = c.base + ctxInternal
+	c.refuse(all, nobodyDied)
+	return why
 }
 
 // all are all whom an operation concerns.
@@ -278,7 +320,7 @@ func (w *World) gaveUp(op *engine.Op, from engine.Proc, hdr *[24]byte, _ []byte)
 	if w.unmake(op, at, n) {
 		return
 	}
-	if w.runs.makings.Load() > 0 || w.concerns(at.id) {
+	if !slices.Contains(w.runs.refused[:], at) && (w.runs.makings.Load() > 0 || w.concerns(at.id)) {
 		w.runs.remember(at, n)
 	}
 }

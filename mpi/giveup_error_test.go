@@ -35,6 +35,131 @@ func TestTruncatedExchange(t *testing.T) {
 	}
 }
 
+// TestWrongAtOne: an operation whose arguments are wrong at one rank fails at all that wait
+// for it, and what follows is the next operation everywhere, also while members count
+// operations for a board and open one.
+func TestWrongAtOne(t *testing.T) {
+	mpitest.Run(t, 3, wrongAtOne)
+	runCrowded(t, 3, wrongAtOne)
+}
+
+// TestWrongOnBoard: also where the others wait for it on their board.
+func TestWrongOnBoard(t *testing.T) {
+	runCrowded(t, 4, func(c *mpi.Comm) error {
+		if err := opened(c); err != nil {
+			return err
+		}
+		in, out := []int64{1}, make([]int64, 1)
+		if c.Rank() == 0 {
+			out = out[:0]
+		}
+		err := mpi.Allreduce(c, in, out, mpi.Sum)
+		if c.Rank() == 0 && !errors.Is(err, mpi.ErrCount) || c.Rank() > 0 && !errors.Is(err, mpi.ErrOther) {
+			return fmt.Errorf("rank %d: %v", c.Rank(), err)
+		}
+		return first(unrooted(c, 1), unrooted(c, 100))
+	})
+}
+
+func wrongAtOne(c *mpi.Comm) error {
+	wrong := c.Rank() == 0
+	fails := func(what string, err error, class mpi.Class) error {
+		var e *mpi.Error
+		switch {
+		case wrong && !errors.Is(err, class):
+			return fmt.Errorf("%s: where it is wrong: %v, want %v", what, err, class)
+		case !wrong && err != nil && (!errors.As(err, &e) || e.Class != mpi.ErrOther || e.Peer < 0):
+			return fmt.Errorf("%s: at another: %v", what, err)
+		}
+		return nil
+	}
+	n := c.Size()
+	for round := range 50 {
+		send, got := []int64{int64(round), int64(c.Rank())}, make([]int64, 2*n)
+		short := got
+		if wrong {
+			short = got[:1]
+		}
+		if err := fails("Gather", mpi.Gather(c, send, short, 0), mpi.ErrCount); err != nil {
+			return err
+		}
+		out, in := even(n, 2), even(n, 2)
+		if wrong {
+			in.Counts = []int{1, 2, 2}
+		}
+		buf := make([]int64, 2*n)
+		if err := fails("Alltoallv", mpi.Alltoallv(c, buf, out, got, in), mpi.ErrTruncate); err != nil {
+			return err
+		}
+		send[0] += 100
+		if err := mpi.Gather(c, send, got, 0); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		for r := range n {
+			if wrong && (got[2*r] != int64(round+100) || got[2*r+1] != int64(r)) {
+				return fmt.Errorf("round %d: %v was gathered", round, got)
+			}
+		}
+	}
+	color := 0
+	if wrong {
+		color = -5
+	}
+	if _, err := c.Split(color, 0); fails("Split", err, mpi.ErrArg) != nil || err == nil {
+		return fmt.Errorf("Split: %v", err)
+	}
+	d, err := c.Split(0, 0)
+	if err != nil {
+		return err
+	}
+	root := 0
+	if wrong {
+		root = 99
+	}
+	p, err := mpi.BcastInit(c, make([]int64, 1), root)
+	if wrong != errors.Is(err, mpi.ErrRoot) {
+		return fmt.Errorf("BcastInit: %v", err)
+	}
+	if !wrong {
+		if err := p.Free(); err != nil {
+			return err
+		}
+	}
+	buf := []int64{int64(c.Rank()) + 7}
+	if p, err = mpi.BcastInit(c, buf, 0); err != nil {
+		return err
+	}
+	if err = p.Start(); err == nil {
+		_, err = p.Wait()
+	}
+	if err != nil || buf[0] != 7 {
+		return fmt.Errorf("a persistent broadcast after one that rank 0 could not set up: %v, %v", buf, err)
+	}
+	return first(p.Free(), unrooted(c, 1000), unrooted(d, 2000), d.Free())
+}
+
+// TestElementsDiffer: elements of other sizes than are received are an error at all ranks,
+// and the communicator is as before.
+func TestElementsDiffer(t *testing.T) {
+	type small struct {
+		A int32
+		B float64
+	}
+	type large struct {
+		A int64
+		B float64
+	}
+	for _, n := range []int{2, 20} {
+		mpitest.Run(t, n, func(c *mpi.Comm) error {
+			out, in := mpi.BufOf(make([]small, n)), mpi.BufOf(make([]large, n))
+			if err := c.AlltoallBuf(out, in); !errors.Is(err, mpi.ErrType) && !errors.Is(err, mpi.ErrOther) {
+				return fmt.Errorf("rank %d: %v", c.Rank(), err)
+			}
+			return unrooted(c, 1000)
+		})
+	}
+}
+
 // TestPanicsOnce: an operation whose function panics at one rank ends at all, with or
 // without an error, and, if it is persistent, can be done again.
 func TestPanicsOnce(t *testing.T) {

@@ -24,18 +24,18 @@ func (c *Comm) GraphCreate(index, edges []int, reorder bool) (*Comm, error) {
 		return nil, fail("GraphCreate", ErrComm, "an intercommunicator has no graph")
 	}
 	if n > c.Size() {
-		return nil, fail("GraphCreate", ErrTopology, "a graph of %d nodes; there are %d ranks", n, c.Size())
+		return nil, c.misused(fail("GraphCreate", ErrTopology, "a graph of %d nodes; there are %d ranks", n, c.Size()))
 	}
 	last := 0
 	for i, x := range index {
 		if x < last || x > len(edges) {
-			return nil, fail("GraphCreate", ErrArg, "index[%d] is %d", i, x)
+			return nil, c.misused(fail("GraphCreate", ErrArg, "index[%d] is %d", i, x))
 		}
 		last = x
 	}
 	for i, e := range edges[:last] {
 		if e < 0 || e >= n {
-			return nil, fail("GraphCreate", ErrTopology, "edges[%d] is %d, in a graph of %d nodes", i, e, n)
+			return nil, c.misused(fail("GraphCreate", ErrTopology, "edges[%d] is %d, in a graph of %d nodes", i, e, n))
 		}
 	}
 	color := 0
@@ -101,11 +101,11 @@ func (c *Comm) DistGraphCreateAdjacent(sources, sourceWeights, dests, destWeight
 	}
 	for _, side := range []struct{ ranks, weights []int }{{sources, sourceWeights}, {dests, destWeights}} {
 		if side.weights != nil && len(side.weights) != len(side.ranks) {
-			return nil, fail(op, ErrArg, "%d weights for %d neighbours", len(side.weights), len(side.ranks))
+			return nil, c.misused(fail(op, ErrArg, "%d weights for %d neighbours", len(side.weights), len(side.ranks)))
 		}
 		for _, r := range side.ranks {
 			if r < 0 || r >= c.Size() {
-				return nil, fail(op, ErrRank, "rank %d of %d", r, c.Size())
+				return nil, c.misused(fail(op, ErrRank, "rank %d of %d", r, c.Size()))
 			}
 		}
 	}
@@ -145,20 +145,20 @@ func (c *Comm) DistGraphCreate(sources, degrees, dests, weights []int, reorder b
 		return nil, err
 	}
 	if len(degrees) != len(sources) {
-		return nil, fail(op, ErrArg, "%d degrees for %d sources", len(degrees), len(sources))
+		return nil, c.misused(fail(op, ErrArg, "%d degrees for %d sources", len(degrees), len(sources)))
 	}
 	mine := []int64{} // from, to, weight of each edge
 	k := 0
 	for i, s := range sources {
 		if degrees[i] < 0 {
-			return nil, fail(op, ErrArg, "degrees[%d] is %d", i, degrees[i])
+			return nil, c.misused(fail(op, ErrArg, "degrees[%d] is %d", i, degrees[i]))
 		}
 		for range degrees[i] {
 			if k >= len(dests) || weights != nil && k >= len(weights) {
-				return nil, fail(op, ErrArg, "degrees want more than %d destinations or %d weights", len(dests), len(weights))
+				return nil, c.misused(fail(op, ErrArg, "degrees want more than %d destinations or %d weights", len(dests), len(weights)))
 			}
 			if s < 0 || s >= c.Size() || dests[k] < 0 || dests[k] >= c.Size() {
-				return nil, fail(op, ErrRank, "an edge from %d to %d, of %d", s, dests[k], c.Size())
+				return nil, c.misused(fail(op, ErrRank, "an edge from %d to %d, of %d", s, dests[k], c.Size()))
 			}
 			w := 1
 			if weights != nil {

@@ -21,7 +21,7 @@ func (c *Comm) InterCreate(leader int, bridge *Comm, remoteLeader, tag int) (*Co
 		return nil, fail(op, ErrComm, "an intercommunicator has two sides already; Merge makes them one")
 	}
 	if leader < 0 || leader >= c.Size() {
-		return nil, fail(op, ErrRank, "leader %d of %d", leader, c.Size())
+		return nil, c.misused(fail(op, ErrRank, "leader %d of %d", leader, c.Size()))
 	}
 	o := c.making()
 	var why error

@@ -303,6 +303,8 @@ func (o *circle) reason(err error) (why uint32, ok bool) {
 		return farDeath, true
 	case errors.Is(err, engine.ErrRevoked), errors.Is(err, ErrRevoked):
 		return wasRevoked, true
+	case errors.As(err, new(errGivenUp)):
+		return nobodyDied, true
 	}
 	return 0, false
 }

@@ -302,7 +302,7 @@ func (o *circle) call(op, port string) (*circle, error) {
 	return far, far.send(names)
 }
 
-// intraRoot looks at a root of an ordinary communicator.
+// intraRoot looks at the root of a making, of an ordinary communicator.
 func (c *Comm) intraRoot(op string, root int) error {
 	if err := c.usable(op); err != nil {
 		return err
@@ -310,7 +310,10 @@ func (c *Comm) intraRoot(op string, root int) error {
 	if c.Inter() {
 		return fail(op, ErrComm, "this is an intercommunicator")
 	}
-	return c.checkRoot(op, root)
+	if err := c.checkRoot(op, root); err != nil {
+		return c.misused(err)
+	}
+	return nil
 }
 
 // Disconnect is Free that waits until all members have called it.

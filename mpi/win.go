@@ -55,11 +55,14 @@ func NewWin[T Scalar](c *Comm, mem []T) (*Win[T], error) {
 
 // AllocateWin makes a window of n elements of each member, which it allocates.
 func AllocateWin[T Scalar](c *Comm, n int) (*Win[T], error) {
+	if err := c.usable("AllocateWin"); err != nil {
+		return nil, err
+	}
 	if n < 0 {
-		return nil, fail("AllocateWin", ErrArg, "%d elements", n)
+		return nil, c.misused(fail("AllocateWin", ErrArg, "%d elements", n))
 	}
 	if int64(n) > mostBytes/int64(kindOf[T]().Size()) {
-		return nil, fail("AllocateWin", ErrNoMem, "%d elements", n)
+		return nil, c.misused(fail("AllocateWin", ErrNoMem, "%d elements", n))
 	}
 	return NewWin(c, make([]T, n))
 }

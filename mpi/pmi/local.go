@@ -91,14 +91,35 @@ func meetingDir(env environ) (string, error) {
 }
 
 // listenHere makes the socket. What an earlier job of the same name left there is
-// dead: two live ones have different launchers.
+// dead: two live ones have different launchers. What others left whose rank 0 was killed
+// goes as well.
 func listenHere(path string) (net.Listener, error) {
 	os.Remove(path)
+	sweep(filepath.Dir(path))
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("pmi: a place for ranks to meet: %w", err)
 	}
 	return ln, nil
+}
+
+// sweep removes the sockets of a directory at which nobody listens any more.
+func sweep(dir string) {
+	entries, _ := os.ReadDir(dir) // what stays is little
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || e.Type() != fs.ModeSocket || time.Since(info.ModTime()) < time.Minute {
+			continue // or one may be about to listen
+		}
+		path := filepath.Join(dir, e.Name())
+		conn, err := net.Dial("unix", path)
+		switch {
+		case err == nil:
+			conn.Close() // which rank 0 takes for a stranger
+		case errors.Is(err, unix.ECONNREFUSED):
+			os.Remove(path)
+		}
+	}
 }
 
 // hostJob serves the job at ln, which it closes, to ranks that show key, and joins

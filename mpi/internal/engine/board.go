@@ -138,8 +138,12 @@ func (e *Engine) pageOf(p Proc) []byte {
 	return c.ring.page
 }
 
-// CloseBoard ends what is under way on a board, and what will be, with err.
+// CloseBoard ends what is under way on a board, and what will be, with err. What all have
+// shown ends well.
 func (o *Op) CloseBoard(b *Board, err error) {
+	if b.err == nil {
+		b.poll()
+	}
 	b.close(err)
 	o.e.boards = slices.DeleteFunc(o.e.boards, func(other *Board) bool { return other == b })
 }
