@@ -65,6 +65,13 @@ func (l *lately) add(pkt []byte) {
 	l.next = (l.next + 1) % latelyKept
 }
 
+// forget has pkt opened if it comes again.
+func (l *lately) forget(pkt []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.known, mac1(pkt[initMAC1:initMAC2]))
+}
+
 // maxRefusedInitiations is how many initiations of unknown nodes are opened again.
 const maxRefusedInitiations = 64
 

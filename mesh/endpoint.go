@@ -100,16 +100,14 @@ func (e *Endpoint) hold(now time.Time, bufs [][]byte) *peer.Path {
 // txWire is how many bytes have left: sealed, with the headers of IPv4, whatever the
 // path, so that the other end comes to the same.
 func (e *Endpoint) txWire() int64 {
-	return int64(e.txBytes.Load() + overheadIPv4*e.txPackets.Load())
+	return int64(e.txBytes.Load() + peer.OverheadIPv4*e.txPackets.Load())
 }
-
-// sealing is what WireGuard adds to a packet that it has padded to a multiple of 16, but
-// not beyond the TUN's MTU.
-const sealing = 32
 
 // wireSize is what a packet of n bytes that has arrived took on the wire, as txWire
 // counts at the other end, whose TUN has the same MTU as here.
-func wireSize(n, mtu int) int64 { return int64(max(n, min((n+15)&^15, mtu)) + sealing + overheadIPv4) }
+func wireSize(n, mtu int) int64 {
+	return int64(max(n, min((n+15)&^15, mtu)) + peer.Sealing + peer.OverheadIPv4)
+}
 
 // use sets the path, nil for none, and sends by it what was held.
 func (e *Endpoint) use(now time.Time, p *peer.Path) {
@@ -131,17 +129,11 @@ func (e *Endpoint) use(now time.Time, p *peer.Path) {
 	}
 }
 
-// What a datagram takes on the wire beyond what is sealed in it: the headers of
-// Ethernet, IP and UDP, and a relay's.
-const (
-	overheadIPv4 = 14 + 20 + 8
-	overheadIPv6 = 14 + 40 + 8
-)
-
+// overhead is what a datagram takes on the wire beyond what is sealed in it, on a path.
 func overhead(i peer.PathInfo) int {
-	n := overheadIPv4
+	n := peer.OverheadIPv4
 	if a := i.Remote.Addr(); a.Is6() && !a.Is4In6() {
-		n = overheadIPv6
+		n = peer.OverheadIPv6
 	}
 	if i.Kind == peer.KindRelayUDP {
 		n += wire.RelayHeaderLen

@@ -114,20 +114,29 @@ func (f *firstUse) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 // Write implements tun.Device. It counts what comes from nodes that are paced.
 func (f *firstUse) Write(bufs [][]byte, offset int) (int, error) {
 	if f.m.cfg.Pacer != nil {
-		var last netip.Addr
-		var ep *Endpoint
-		known, mtu := *f.known.Load(), int(f.mtu.Load())
-		for _, b := range bufs {
-			src, ok := whence(b[offset:])
-			if ok && src != last {
-				last, ep = src, known[src]
-			}
-			if ok && ep != nil && ep.flow != nil {
-				ep.rxWire.Add(wireSize(len(b)-offset, mtu))
-			}
-		}
+		f.count(bufs, offset)
 	}
 	return f.Device.Write(bufs, offset)
+}
+
+// count notes packets on their way to the TUN with who has sent them.
+func (f *firstUse) count(bufs [][]byte, offset int) {
+	known, mtu := *f.known.Load(), int(f.mtu.Load())
+	for i := 0; i < len(bufs); {
+		src, ok := whence(bufs[i][offset:])
+		bytes := wireSize(len(bufs[i])-offset, mtu)
+		run := i + 1 // segments of one flow come together
+		for ; run < len(bufs); run++ {
+			if next, _ := whence(bufs[run][offset:]); next != src {
+				break
+			}
+			bytes += wireSize(len(bufs[run])-offset, mtu)
+		}
+		if ep := known[src]; ok && ep != nil && ep.flow != nil {
+			ep.rxWire.Add(bytes)
+		}
+		i = run
+	}
 }
 
 // pass looks at packets from the TUN. The sizes of those that the pacer keeps

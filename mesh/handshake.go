@@ -150,11 +150,14 @@ func (m *Mesh) handshake(pkt []byte, from *source) {
 	if !m.open.addressed(pkt) || m.door.lately.has(pkt) {
 		return
 	}
-	if !from.allow() && !m.door.initiations.Allow() || !m.post(func(now time.Time) { m.met(now, pkt, from) }) {
-		m.toWireGuard(m.bind.spill, pkt, from)
-		return
+	if from.allow() || m.door.initiations.Allow() {
+		m.door.lately.add(pkt) // before the loop can refuse it and think again
+		if m.post(func(now time.Time) { m.met(now, pkt, from) }) {
+			return
+		}
+		m.door.lately.forget(pkt)
 	}
-	m.door.lately.add(pkt)
+	m.toWireGuard(m.bind.spill, pkt, from)
 }
 
 // holdFor is how long the leader of a pair withholds the peer's initiation

@@ -255,8 +255,8 @@ func TestPaced(t *testing.T) {
 	send := func(payload string) { a.tun.out <- packet(na.Addr4, nb.Addr4, payload) }
 	send("at once")
 	b.arrives(t, "at once", arrival)
-	if f := p.only(t); f.admitted != 1 || f.sent == 0 || f.overhead != overheadIPv4 {
-		t.Errorf("the flow was asked %d times, was given %d datagrams and has an overhead of %d, want %d", f.admitted, f.sent, f.overhead, overheadIPv4)
+	if f := p.only(t); f.admitted != 1 || f.sent == 0 || f.overhead != peer.OverheadIPv4 {
+		t.Errorf("the flow was asked %d times, was given %d datagrams and has an overhead of %d, want %d", f.admitted, f.sent, f.overhead, peer.OverheadIPv4)
 	}
 	p.hold()
 	later := []string{"1", "2", "3", "4", "5", "6", "7"}

@@ -9,7 +9,7 @@ import (
 )
 
 // Timing of probes. A path in use is known dead within 0.5 s + 4 × 0.4 s, hence
-// within the three seconds of DESIGN §6.
+// within three seconds.
 const (
 	tryFirst     = 50 * time.Millisecond // between the first tries; doubles
 	tryCount     = 8                     // then a path nobody vouches for is given up

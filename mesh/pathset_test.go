@@ -118,7 +118,7 @@ func TestMovesUpToDirect(t *testing.T) {
 	}
 }
 
-// TestDeadPathIsLeft: DESIGN §6 gives three seconds.
+// TestDeadPathIsLeft: within three seconds.
 func TestDeadPathIsLeft(t *testing.T) {
 	w := newWorld(t)
 	w.add(relayed, peer.KindRelayUDP)

@@ -85,14 +85,6 @@ func (s *Sim) NAT(inside, outside *Network, cfg NATConfig) *NAT {
 // Public returns the router's address on the outside network.
 func (t *NAT) Public() netip.Addr { return t.public }
 
-// Forget drops all mappings, as a reboot would.
-func (t *NAT) Forget() {
-	t.sim.mu.Lock()
-	defer t.sim.mu.Unlock()
-	clear(t.out)
-	clear(t.in)
-}
-
 // arrive implements station.
 func (t *NAT) arrive(n *Network, p packet) func() {
 	ok := true

@@ -30,6 +30,15 @@ type Flow interface {
 	Close()
 }
 
+// What a datagram takes on the wire beyond its payload, in bytes: the headers of
+// Ethernet, IP and UDP. And what WireGuard adds to a packet, which it has padded to a
+// multiple of 16, but not beyond the TUN's MTU: a header and a tag of 16 each.
+const (
+	OverheadIPv4 = 14 + 20 + 8
+	OverheadIPv6 = 14 + 40 + 8
+	Sealing      = 32
+)
+
 // Traffic is what has passed to and from a node, in bytes on the wire as they would
 // be over IPv4 without a relay: both ends of a path count the same. Counters begin
 // anew when the node is forgotten and found again.

@@ -11,7 +11,7 @@ import (
 // Kind is a rung of the ladder of paths, worst first so that larger is better.
 type Kind uint8
 
-// The rungs of DESIGN §5.
+// The rungs. Nothing makes KindTCP and KindRelayStream yet.
 const (
 	KindNone Kind = iota
 	KindRelayStream

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	sealing = 32 // bytes that encryption adds to a packet
-	data    = 4  // first byte of a sealed packet: not urgent
+	sealing = peer.Sealing
+	data    = 4 // first byte of a sealed packet: not urgent
 	batch   = 128
 	backlog = 40 * time.Millisecond // that wait before the pacer, of the rate
 )
