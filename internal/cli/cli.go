@@ -17,7 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Exit codes (DESIGN §2).
+// Exit codes.
 const (
 	Failed   = 1
 	BadUsage = 2

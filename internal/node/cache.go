@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -111,7 +112,7 @@ func (s *saver) flush() error {
 			}
 			continue
 		}
-		failed = oneLine(failed, err)
+		failed = oneline.Join(failed, err)
 		s.mu.Lock()
 		if s.pending[name] == nil { // nothing newer has come
 			s.pending[name] = write

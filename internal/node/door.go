@@ -172,8 +172,12 @@ func (d *door) nameOf(ctx context.Context, who caller) (string, error) {
 			defer func() { <-d.naming }()
 		case <-ctx.Done():
 		}
-		if name := exec.UserName(ctx, who.uid); name != "" {
+		name := exec.UserName(ctx, who.uid)
+		switch {
+		case name != "":
 			return name, nil
+		case ctx.Err() != nil:
+			return "", fmt.Errorf("this host's name service does not say within %v who user id %s is; see getent passwd %s, and try again", nameTime, id, id)
 		}
 		return "", fmt.Errorf("user id %s has no name on this host, so nobody can vouch for it; see getent passwd %s", id, id)
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/meshmpi/meshmpi/mesh/peer"
@@ -32,7 +31,7 @@ const lookupEvery = 20 * time.Millisecond
 // domain, IPv4 first. A name that is unknown is unknown for good once a hub has
 // told the network's nodes; before that Lookup waits, as long as ctx lets it.
 func (n *Node) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
-	label, site := n.split(name)
+	label, site := n.d.split(name)
 	for {
 		informed := n.d.informed()
 		h, ok := names{n.d}.ByName(label)
@@ -50,14 +49,6 @@ func (n *Node) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 		case <-time.After(lookupEvery):
 		}
 	}
-}
-
-// split takes a name apart into node and site, either may be "".
-func (n *Node) split(name string) (label, site string) {
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	name = strings.TrimSuffix(name, "."+n.d.id.network.Domain)
-	label, site, _ = strings.Cut(name, ".")
-	return label, site
 }
 
 // informed reports whether a hub has told us the network's nodes, and would tell us

@@ -117,12 +117,22 @@ func (d *daemon) owner(a netip.Addr) (peer.Node, bool) {
 	return rec.Node, ok && time.Now().Before(rec.Node.NotAfter)
 }
 
+// split takes a node's name, in full or not, apart into its own and its site's, "" where
+// that is not said.
+func (d *daemon) split(name string) (label, site string) {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	name = strings.TrimSuffix(name, "."+d.id.network.Domain)
+	label, site, dotted := strings.Cut(name, ".")
+	if dotted && site == "" {
+		return name, "" // and nobody's
+	}
+	return label, site
+}
+
 // find returns the node that a user means by a name or an address.
 func (d *daemon) find(name string) (peer.Record, error) {
 	self := peer.Record{Node: d.id.self, Up: true}
-	bare := strings.TrimSuffix(strings.ToLower(name), ".")
-	bare = strings.TrimSuffix(bare, "."+d.id.network.Domain)
-	bare, site, dotted := strings.Cut(bare, ".")
+	bare, site := d.split(name)
 	if a, err := netip.ParseAddr(name); err == nil {
 		if n, ok := d.owner(a); ok {
 			if n.ID == d.id.self.ID {
@@ -131,9 +141,9 @@ func (d *daemon) find(name string) (peer.Record, error) {
 			rec, _ := d.dir.ByID(n.ID)
 			return rec, nil
 		}
-	} else if bare == d.id.self.Name && (!dotted || site == d.id.self.Site) {
+	} else if bare == d.id.self.Name && (site == "" || site == d.id.self.Site) {
 		return self, nil
-	} else if rec, ok := d.dir.ByName(bare); ok && (!dotted || site == rec.Node.Site) {
+	} else if rec, ok := d.dir.ByName(bare); ok && (site == "" || site == rec.Node.Site) {
 		return rec, nil
 	}
 	if d.uninformed() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/internal/state"
 	"github.com/meshmpi/meshmpi/mesh/cert"
 	"github.com/meshmpi/meshmpi/mesh/hub"
@@ -65,7 +66,7 @@ func Init(opt InitOptions) (peer.Node, peer.Network, error) {
 		return fail(err)
 	}
 	// The directory of the hub's files comes with the first of them.
-	if err := errors.Join(draft.SaveRoot(root), draft.SaveIssuer(issuer)); err != nil {
+	if err := oneline.Join(draft.SaveRoot(root), draft.SaveIssuer(issuer)); err != nil {
 		return fail(err)
 	}
 	store, err := hub.OpenBolt(draft.Path(storeFile))

@@ -277,12 +277,22 @@ func (l *links) useLocked(g relay.Grant, addr, other netip.AddrPort) {
 	})
 }
 
-// moveLocked binds to a relay at another address. l.mu is held.
+// moveLocked binds to a relay at another address, and, if it does not answer there, at
+// the one before. l.mu is held.
 func (l *links) moveLocked(r *boundRelay, g relay.Grant, to netip.AddrPort) {
 	r.stop()
 	<-r.ended // its goodbye must come before the new binding
 	l.d.mesh.RemoveRelay(r.name)
 	l.useLocked(g, to, r.addr)
+	moved, ctx := l.relays[r.name], l.ctx
+	l.d.group.Go(func() error { // a client that is never bound tells nobody
+		select {
+		case <-time.After(relayTrial):
+			l.lost(moved)
+		case <-ctx.Done():
+		}
+		return nil
+	})
 }
 
 // lost tries a relay that no longer answers at the other address, where it is
@@ -292,15 +302,6 @@ func (l *links) lost(r *boundRelay) {
 	defer l.mu.Unlock()
 	if l.relays[r.name] == r && r.other.IsValid() && !r.Bound() && l.ctx.Err() == nil {
 		l.moveLocked(r, r.grant, r.other)
-		moved, ctx := l.relays[r.name], l.ctx
-		l.d.group.Go(func() error { // a client that is never bound tells nobody
-			select {
-			case <-time.After(relayTrial):
-				l.lost(moved)
-			case <-ctx.Done():
-			}
-			return nil
-		})
 	}
 }
 

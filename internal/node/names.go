@@ -2,13 +2,13 @@ package node
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/meshmpi/meshmpi/dns"
 	"github.com/meshmpi/meshmpi/dns/resolver"
 	"github.com/meshmpi/meshmpi/internal/node/metrics"
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 )
 
@@ -74,7 +74,7 @@ func (d *daemon) startNames(ctx context.Context) error {
 		Routes: srv.ReverseZones(), Link: d.host.Name(), Log: d.log,
 	})
 	if err != nil {
-		return errors.Join(err, srv.Close())
+		return oneline.Join(err, srv.Close())
 	}
 	d.counted = append(d.counted, func() []metrics.Drop {
 		s := srv.Stats()

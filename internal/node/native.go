@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/tun"
@@ -60,7 +61,7 @@ func probeSocket(c syscall.RawConn) (err error) {
 	cerr := c.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 	})
-	return errors.Join(err, cerr)
+	return oneline.Join(err, cerr)
 }
 
 // run hands to the mesh what arrives until ctx ends.

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/meshmpi/meshmpi/internal/node/metrics"
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/internal/state"
 	"github.com/meshmpi/meshmpi/mesh"
 	"github.com/meshmpi/meshmpi/mesh/cert"
@@ -236,7 +237,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	parts, end := context.WithCancel(context.WithoutCancel(ctx)) // they outlive ctx by the farewells
 	defer end()
 	d.group, parts = errgroup.WithContext(parts)
-	defer func() { err = oneLine(err, d.close()) }()
+	defer func() { err = oneline.Join(err, d.close()) }()
 	err = d.start(parts)
 	if err == nil {
 		d.events.emit("started", id.self.Name, "the node runs")
@@ -250,7 +251,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	left := undo(d.farewells)
 	end()
-	return oneLine(err, ignoreCancel(d.group.Wait()), left)
+	return oneline.Join(err, ignoreCancel(d.group.Wait()), left)
 }
 
 // start brings everything up, in the order of the package comment. What it has
@@ -348,7 +349,7 @@ func undo(list []closer) error {
 			errs = append(errs, fmt.Errorf("node: close %s: %w", c.what, err))
 		}
 	}
-	return oneLine(errs...)
+	return oneline.Join(errs...)
 }
 
 // handedOver reports whether the host's set-up is to be left for a successor.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/meshmpi/meshmpi/dns/resolver"
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/internal/state"
 	"github.com/meshmpi/meshmpi/mpishim/exec"
 	"github.com/meshmpi/meshmpi/tun"
@@ -43,5 +44,5 @@ func Restore(stateDir string) (changed []string, err error) {
 	if err := os.Remove(dir.SocketPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	return changed, errors.Join(errs...)
+	return changed, oneline.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
 	"github.com/meshmpi/meshmpi/shaper/estimate"
@@ -33,7 +34,7 @@ func (d *daemon) listenShares() (net.PacketConn, error) {
 	}
 	q, err := udp.NewQuiet(c) // each look at the links ends in a read, mostly of nothing
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("node: live shares on %s: %w", at, err), c.Close())
+		return nil, oneline.Join(fmt.Errorf("node: live shares on %s: %w", at, err), c.Close())
 	}
 	return q, nil
 }

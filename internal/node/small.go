@@ -25,21 +25,6 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// oneLine joins errors into one whose text is a line, and nil where all are nil.
-func oneLine(errs ...error) error {
-	var all error
-	for _, err := range errs {
-		switch {
-		case err == nil:
-		case all == nil:
-			all = err
-		default:
-			all = fmt.Errorf("%w; %w", all, err)
-		}
-	}
-	return all
-}
-
 // once closes c unless somebody else has done so already.
 func once(c io.Closer) io.Closer {
 	return closeFunc(func() error {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meshmpi/meshmpi/internal/oneline"
 	"github.com/meshmpi/meshmpi/mesh/directory"
 	"github.com/meshmpi/meshmpi/mesh/peer"
 	"github.com/meshmpi/meshmpi/mesh/udp"
@@ -152,10 +153,10 @@ func TestSomeNames(t *testing.T) {
 }
 
 func TestOneLine(t *testing.T) {
-	if oneLine(nil, nil) != nil {
+	if oneline.Join(nil, nil) != nil {
 		t.Error("nothing is an error")
 	}
-	err := oneLine(nil, fs.ErrExist, nil, net.ErrClosed)
+	err := oneline.Join(nil, fs.ErrExist, nil, net.ErrClosed)
 	if !errors.Is(err, fs.ErrExist) || !errors.Is(err, net.ErrClosed) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %q", err)
 	}

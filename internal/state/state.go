@@ -30,9 +30,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Default is where a node's state is unless somebody says otherwise.
-const Default = "/var/lib/meshd"
-
 const (
 	nodeFile   = "node.json"
 	keysFile   = "keys.pem"

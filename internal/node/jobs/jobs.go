@@ -18,6 +18,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/meshmpi/meshmpi/internal/oneline"
 )
 
 // Port is the TCP port, on a node's virtual address, at which it takes
@@ -95,7 +97,7 @@ type Book struct {
 // under the same key is replaced: launchers' names for jobs come again, and two
 // live jobs do not share one.
 func (b *Book) Put(now time.Time, id ID, r Record) error {
-	if err := errors.Join(id.Check(), r.check()); err != nil {
+	if err := oneline.Join(id.Check(), r.check()); err != nil {
 		return err
 	}
 	b.mu.Lock()
