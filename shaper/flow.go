@@ -44,14 +44,15 @@ func (f *Flow) Admit(bufs [][]byte, sizes []int, offset int) {
 	if l.open.Load() {
 		return
 	}
-	s := l.s
+	s, now := l.s, int64(0)
 	for from := 0; from < len(bufs); from += few {
 		to := min(from+few, len(bufs))
 		s.mu.lock()
-		s.m.admit(s.clock.now(), f, bufs[from:to], sizes[from:to], offset)
+		now = s.clock.now()
+		s.m.admit(now, f, bufs[from:to], sizes[from:to], offset)
 		s.finish()
 	}
-	s.poll(s.clock.now()) // now that they wait
+	s.poll(now) // now that they wait
 }
 
 // Pass notes that a packet of n bytes is sealed now without having been admitted: it
@@ -91,10 +92,11 @@ func (f *Flow) Send(pkts [][]byte) {
 	if n > 0 {
 		f.send(pkts[:n])
 		s.mu.lock()
-		s.m.sent(s.clock.now(), f)
+		now = s.clock.now()
+		s.m.sent(now, f)
 		s.finish()
 	}
-	s.poll(s.clock.now())
+	s.poll(now)
 }
 
 // Close ends the flow: what waits is dropped and counted. The path is not used
