@@ -111,7 +111,11 @@ func (p Plan) environ(more ...string) []string {
 		env = setenv(env, kv)
 	}
 	for _, x := range p.Export {
-		if strings.Contains(x, "=") {
+		name, value, given := strings.Cut(x, "=")
+		switch {
+		case name == "PATH" && given: // the launcher finds its agent there
+			env = setenv(env, "PATH="+p.Overlay.BinDir+":"+value)
+		case given:
 			env = setenv(env, x)
 		}
 	}

@@ -20,13 +20,13 @@ func hydraArgs(p Plan, env []string) []string {
 	args := []string{
 		"-launcher", "ssh", "-launcher-exec", agent, "-iface", p.Overlay.TUN,
 		"-hosts", p.hostList(), "-bind-to", "none",
-		"-prepend-pattern", hydraPattern, "-genvlist", strings.Join(p.exported(env), ","), "-wdir", "/",
+		"-prepend-pattern", hydraPattern, "-genvlist", strings.Join(p.exported(env), ","),
 	}
 	for i, a := range p.Apps {
 		if i > 0 {
 			args = append(args, ":")
 		}
-		args = slices.Concat(args, []string{"-n", strconv.Itoa(a.N)}, a.wrapped())
+		args = slices.Concat(args, []string{"-n", strconv.Itoa(a.N), "-wdir", "/"}, a.wrapped())
 	}
 	return args
 }

@@ -225,6 +225,32 @@ func TestScreenKeepsLinesApart(t *testing.T) {
 	}
 }
 
+// TestDeathAfterHalfALine: what a rank has written last and not ended hides its death from
+// nobody.
+func TestDeathAfterHalfALine(t *testing.T) {
+	for _, flushed := range []bool{false, true} {
+		var out, errs strings.Builder
+		s := newScreen(&out, &errs, false)
+		s.secret = jobSecret()
+		d := newDemux(hydraTag, func(r int, l []byte) { s.line(2, r, l) })
+		d.Write([]byte("\x012\x02bad input"))
+		if flushed {
+			d.flush(false)
+		}
+		d.Write([]byte("\x012\x02" + secretMark(s.secret) + "2 on b1 exited with code 3\n"))
+		d.flush(false)
+		if err := s.close(nil, false); err != nil {
+			t.Error(err)
+		}
+		if got, want := errs.String(), "bad input\n"+deathMark+"2 on b1 exited with code 3\n"; got != want {
+			t.Errorf("flushed %v: got %q, want %q", flushed, got, want)
+		}
+		if !s.death.seen || s.death.code != 3 {
+			t.Errorf("flushed %v: the death is not noted: %v, code %d", flushed, s.death.seen, s.death.code)
+		}
+	}
+}
+
 func TestParseDeath(t *testing.T) {
 	for line, want := range map[string]int{
 		"meshrun: rank 2 on b1 exited with code 3\n":                           3,
@@ -242,6 +268,11 @@ func TestParseDeath(t *testing.T) {
 
 func TestWhatOtherNodesGet(t *testing.T) {
 	p := Plan{Environ: []string{"PATH=/bin", "HOME=/h", "MESH_LINKS=4", "MESH_NODE=a1", "MESH_ADDRESS=100.80.0.1", "MESH_STATE=/s", "PMI_FD=3", "FI_X=1", "OTHER=1", "MINE=2"}, Export: []string{"MINE", "NEW=x"}}
+	with := p
+	with.Overlay.BinDir, with.Export = "/opt/mesh", []string{"PATH=/mine"}
+	if got := getenv(with.environ(), "PATH"); got != "/opt/mesh:/mine" {
+		t.Errorf("with -x PATH=/mine the launcher looks for its agent in %s", got)
+	}
 	env := p.environ()
 	for name, want := range map[string]bool{"MESH_LINKS": true, "FI_X": true, "MINE": true, "NEW": true, "OTHER": false, "HOME": false, "MESH_STATE": false, "MESH_NODE": false, "MESH_ADDRESS": false, "PMI_FD": false} {
 		if got := slices.Contains(p.exported(env), name); got != want {

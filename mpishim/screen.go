@@ -153,16 +153,19 @@ func (s *screen) line(stream, rank int, line []byte) {
 		return
 	}
 	s.ranks = true
-	words, ok := bytes.CutPrefix(line, []byte(secretMark(s.secret)))
-	if !ok || stream != 2 {
+	before, words, dead := bytes.Cut(line, []byte(secretMark(s.secret)))
+	if !dead || stream != 2 {
 		s.write(stream, rank, line, s.label)
 		return
+	}
+	if len(before) > 0 { // its last words, which it did not end
+		s.write(stream, rank, append(bytes.Clone(before), '\n'), s.label)
 	}
 	line = append([]byte(deathMark), words...)
 	if first := s.dies(parseDeath(line)); (!first || s.hushed) && !s.verbose {
 		return // one line: the first is the reason, unless it is the user
 	}
-	s.write(stream, rank, line, nil)
+	s.write(stream, nobody, line, nil)
 }
 
 // nobody is the rank of output that is no rank's of ours and not the launcher's.

@@ -109,27 +109,31 @@ func marked(line []byte, m marks) bool {
 
 // searchList is what the edited file searches: our domains, then the
 // original's, without repetition. Where the original keeps to the length that
-// old versions of glibc cut at, amid a domain, so does the list. Those read no
-// more than six domains either, but pass over the rest by themselves.
+// old versions of glibc cut at, amid a domain, so does the list, with fewer of
+// ours. Those read no more than six domains either, but pass over the rest by
+// themselves.
 func (e edit) searchList(orig []byte) []string {
 	theirs := parseSearch(orig)
 	if theirs == nil && e.host != "" {
 		theirs = []string{e.host}
 	}
-	limited := len(strings.Join(theirs, " ")) <= maxSearchText
+	room := maxSearchText - len(strings.Join(theirs, " "))
+	limited := room >= 0
 	var list []string
-	length, seen := -1, make(map[string]bool)
-	for _, d := range slices.Concat(e.search, theirs) {
+	seen := make(map[string]bool)
+	for i, d := range slices.Concat(e.search, theirs) {
 		key := strings.ToLower(d)
 		if d == "." || seen[key] {
 			continue
 		}
-		seen[key] = true
-		if limited && length+1+len(d) > maxSearchText {
-			break
+		if i < len(e.search) {
+			if limited && len(d)+1 > room {
+				continue
+			}
+			room -= len(d) + 1
 		}
+		seen[key] = true
 		list = append(list, d)
-		length += 1 + len(d)
 	}
 	return list
 }

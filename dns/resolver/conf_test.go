@@ -39,8 +39,8 @@ func TestApply(t *testing.T) {
 			begin + ours + "\n" + end + own.prefix + "search .\nnameserver 10.0.0.1\n"},
 		{"seven domains", "nameserver 10.0.0.1\nsearch a b MESH.internal c d e f\n",
 			begin + ours + " a b c d e f\n" + end + "nameserver 10.0.0.1\n" + own.prefix + "search a b MESH.internal c d e f\n"},
-		{"256 characters", "nameserver 10.0.0.1\nsearch " + strings.Repeat("x", 222) + " y\n",
-			begin + ours + "\n" + end + "nameserver 10.0.0.1\n" + own.prefix + "search " + strings.Repeat("x", 222) + " y\n"},
+		{"256 characters with ours", "nameserver 10.0.0.1\nsearch " + strings.Repeat("x", 222) + " y\n",
+			begin + strings.Replace(ours, " mesh.internal", "", 1) + " " + strings.Repeat("x", 222) + " y\n" + end + "nameserver 10.0.0.1\n" + own.prefix + "search " + strings.Repeat("x", 222) + " y\n"},
 		{"more than 256 characters", "nameserver 10.0.0.1\nsearch " + strings.Repeat("x", 63) + strings.Repeat(" y.org z.org", 40) + " w\n",
 			begin + ours + " " + strings.Repeat("x", 63) + " y.org z.org w\n" + end + "nameserver 10.0.0.1\n" +
 				own.prefix + "search " + strings.Repeat("x", 63) + strings.Repeat(" y.org z.org", 40) + " w\n"},
@@ -112,9 +112,15 @@ func FuzzConf(f *testing.F) {
 			t.Fatalf("%q: servers %v", out, servers)
 		}
 		text := func(list []string) int { return len(strings.Join(list, " ")) }
-		list := parseSearch(out)
-		if long := text(list) > maxSearchText && text(parseSearch(orig)) <= maxSearchText; long || list[0] != "paris.mesh.internal" {
+		list, theirs := parseSearch(out), parseSearch(orig)
+		full := text(theirs) <= maxSearchText && text(theirs)+len("paris.mesh.internal ") > maxSearchText
+		if long := text(list) > maxSearchText && text(theirs) <= maxSearchText; long || !full && list[0] != "paris.mesh.internal" {
 			t.Fatalf("%q: search %v", out, list)
+		}
+		for _, d := range theirs {
+			if d != "." && !slices.ContainsFunc(list, func(x string) bool { return strings.EqualFold(x, d) }) {
+				t.Fatalf("%q: search %v, without their %s", out, list, d)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/meshmpi/meshmpi/dns"
 	"github.com/meshmpi/meshmpi/dns/resolver"
@@ -27,8 +28,11 @@ func (s names) ByName(name string) (dns.Host, bool) {
 		return hostOf(s.d.id.self), true
 	}
 	r, ok := s.d.dir.ByName(name)
-	return hostOf(r.Node), ok
+	return hostOf(r.Node), ok && holds(r)
 }
+
+// holds reports whether a node's certificate does: nothing reaches it otherwise.
+func holds(r peer.Record) bool { return time.Now().Before(r.Node.NotAfter) }
 
 // InSite implements dns.Directory.
 func (s names) InSite(site, name string) (dns.Host, bool) {
@@ -42,7 +46,7 @@ func (s names) ByAddr(a netip.Addr) (dns.Host, bool) {
 		return hostOf(s.d.id.self), true
 	}
 	r, ok := s.d.dir.ByAddr(a)
-	return hostOf(r.Node), ok
+	return hostOf(r.Node), ok && holds(r)
 }
 
 // HasSite implements dns.Directory.

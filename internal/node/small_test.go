@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -198,5 +199,26 @@ func TestJournal(t *testing.T) {
 	j.emit("node", "later", "")
 	if got := l.take(); len(got) != 0 {
 		t.Errorf("one who has stopped is told %v", got)
+	}
+}
+
+// TestNamesOfExpired: a node that nobody believes any more has no name, as where it was
+// never heard of.
+func TestNamesOfExpired(t *testing.T) {
+	dir := &directory.Directory{}
+	var want []bool
+	for i, left := range []time.Duration{time.Hour, -time.Hour} {
+		n := peer.Node{ID: peer.ID{byte(i + 1)}, Name: string(rune('a' + i)), Site: "x", Addr4: netip.AddrFrom4([4]byte{100, 80, 0, byte(i + 2)}),
+			Addr6: netip.MustParseAddr(fmt.Sprintf("fd00::%d", i+2)), NotAfter: time.Now().Add(left)}
+		dir.Apply(false, []peer.Record{{Node: n}})
+		want = append(want, left > 0)
+	}
+	s := names{&daemon{id: &identity{self: peer.Node{Name: "self", Site: "x"}}, dir: dir}}
+	for i, want := range want {
+		_, byName := s.ByName(string(rune('a' + i)))
+		_, byAddr := s.ByAddr(netip.AddrFrom4([4]byte{100, 80, 0, byte(i + 2)}))
+		if byName != want || byAddr != want {
+			t.Errorf("node %d: by name %v, by address %v, want %v", i, byName, byAddr, want)
+		}
 	}
 }

@@ -140,9 +140,9 @@ func (l *ledger) enter(tx Tx, a applicant, now time.Time) (nodeEntry, error) {
 func hostKey(n uint32) string { return fmt.Sprintf("%08x", n) }
 
 // freeHost returns the lowest host number that nobody ever had, or, when the
-// prefix is exhausted, one whose node was removed: the lowest of those with a
+// prefix is exhausted, one whose node was removed or revoked: the lowest of those with a
 // certificate that has expired, since another may still be believed somewhere, and
-// else the lowest.
+// else the lowest of those removed. A revoked node is known by its keys for ever.
 func (l *ledger) freeHost(tx Tx, now time.Time) (uint32, error) {
 	last := uint32(1)<<(32-l.network.CIDR4.Bits()) - 2 // neither network nor broadcast address
 	next := uint32(1)
@@ -162,14 +162,14 @@ func (l *ledger) freeHost(tx Tx, now time.Time) (uint32, error) {
 	var free nodeEntry
 	err = tx.Each(bucketHosts, func(_ string, id []byte) error {
 		e, ok, err := load[nodeEntry](tx, bucketNodes, string(id))
-		if err != nil || !ok || !e.Removed || e.Revoked {
+		if err != nil || !ok || !e.Removed && !e.Revoked {
 			return err
 		}
 		if expired(e.Chain, now) {
 			free = e
 			return errFound
 		}
-		if free.Host == 0 {
+		if free.Host == 0 && !e.Revoked {
 			free = e
 		}
 		return nil
@@ -179,6 +179,9 @@ func (l *ledger) freeHost(tx Tx, now time.Time) (uint32, error) {
 		return 0, err
 	case free.Host == 0:
 		return 0, fmt.Errorf("%w in %s; remove nodes that have left (meshctl node remove)", ErrFull, l.network.CIDR4)
+	}
+	if free.Revoked {
+		return free.Host, nil
 	}
 	return free.Host, tx.Delete(bucketNodes, idKey(free.ID))
 }

@@ -252,6 +252,15 @@ func TestAddresses(t *testing.T) {
 	if err := o.good(nodes[9-2].ID); !errors.Is(err, ErrRefused) {
 		t.Errorf("whose address was given away is still known: %v", err)
 	}
+	o.now = o.now.Add(cert.Lifetime + time.Hour) // nobody believes a revoked one's certificate any more
+	n, err = o.admitted(nil, keys(t), "last")
+	check(t, err)
+	if want := nodes[4-2]; n.Addr4 != want.Addr4 {
+		t.Errorf("got %v, want that of the one that was revoked: %v", n.Addr4, want.Addr4)
+	}
+	if err := o.good(nodes[4-2].ID); !errors.Is(err, ErrRevoked) {
+		t.Errorf("the revoked key whose address was given away: %v", err)
+	}
 }
 
 // TestExpiredAddressFirst: a new node gets the address of one whose certificate may still

@@ -18,6 +18,7 @@ type account struct {
 	name, home, shell string
 	uid, gid          uint32
 	groups            []uint32
+	ends              time.Time // from when on it has expired; zero: never
 }
 
 // lookupAccount asks the host's name service (files, LDAP, SSSD …) through
@@ -32,6 +33,10 @@ func lookupAccount(ctx context.Context, name string) (account, error) {
 	acc, err := parseAccount(line, name)
 	if err != nil {
 		return account{}, err
+	}
+	if os.Geteuid() == 0 { // nobody else may know
+		shadow, _ := osexec.CommandContext(ctx, "getent", "shadow", "--", name).Output() // where there is none nothing expires
+		acc.ends = expiry(strings.TrimSpace(string(shadow)), name)
 	}
 	acc.groups = []uint32{acc.gid}
 	out, err := osexec.CommandContext(ctx, "id", "-G", "--", name).Output()
@@ -97,6 +102,20 @@ func parseAccount(line, name string) (account, error) {
 	return acc, nil
 }
 
+// expiry reads when an account ends from a line of shadow(5), whose eighth field is the
+// first day on which it may not be used, counted from 1970; zero: it does not end.
+func expiry(line, name string) time.Time {
+	f := strings.Split(line, ":")
+	if len(f) != 9 || f[0] != name {
+		return time.Time{}
+	}
+	day, err := strconv.ParseInt(f[7], 10, 32)
+	if err != nil || day < 0 {
+		return time.Time{}
+	}
+	return time.Unix(day*24*60*60, 0).UTC()
+}
+
 // allowed reports why the account may not be used, nil when it may.
 func (a account) allowed(p Policy, mapped bool) error {
 	euid := uint32(os.Geteuid())
@@ -114,6 +133,9 @@ func (a account) allowed(p Policy, mapped bool) error {
 	switch filepath.Base(a.shell) {
 	case "nologin", "false":
 		return fmt.Errorf("exec: user %s has no login shell here (%s)", a.name, a.shell)
+	}
+	if !a.ends.IsZero() && time.Now().After(a.ends) {
+		return fmt.Errorf("exec: the account of user %s has expired here, on %s; see chage -l %s", a.name, a.ends.Format(time.DateOnly), a.name)
 	}
 	return nil
 }

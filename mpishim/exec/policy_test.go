@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPolicyLocal(t *testing.T) {
@@ -153,6 +154,32 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: %d, %v", tc.what, uid, err)
 		case tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)):
 			t.Errorf("%s: %v, want %q", tc.what, err, tc.says)
+		}
+	}
+}
+
+// TestExpiry reads what chage -E writes; an account that has expired is refused.
+func TestExpiry(t *testing.T) {
+	for line, want := range map[string]string{
+		"bob:!$y$x:20000:0:99999:7::1:": "1970-01-02",
+		"bob:*:20000:0:99999:7::0:":     "1970-01-01",
+		"bob:*:20000:0:99999:7::20500:": "2026-02-16",
+		"bob:*:20000:0:99999:7:::":      "",
+		"bob:*:20000:0:99999:7::-1:":    "",
+		"bob:*:20000:0:99999:7::x:":     "",
+		"eve:*:20000:0:99999:7::1:":     "",
+		"bob:x:1000:1000::/h:/bin/sh":   "",
+		"":                              "",
+	} {
+		ends, got := expiry(line, "bob"), ""
+		if !ends.IsZero() {
+			got = ends.Format(time.DateOnly)
+		}
+		if got != want {
+			t.Errorf("%q: ends %q, want %q", line, got, want)
+		}
+		if err := (account{name: "bob", uid: uint32(os.Geteuid()), shell: "/bin/sh", ends: ends}).allowed(Policy{AllowRoot: true}, true); (err == nil) != (want == "") {
+			t.Errorf("%q: %v", line, err)
 		}
 	}
 }
