@@ -89,9 +89,9 @@ type Config struct {
 
 	Finder      peer.Finder                                           // nil: no direct paths but known addresses
 	Post        func(ctx context.Context, to peer.ID, m []byte) error // hands a sealed signal to a hub
-	PathMTU     func(n peer.Node, mtu int)                            // a peer's path carries less than the TUN's MTU; 0: it no longer does
+	PathMTU     func(n peer.Node, mtu int)                            // called by the loop when a peer's path carries less than the TUN's MTU; 0: it no longer does; must not block; may be nil
 	PathRTT     func(n peer.Node, rtt time.Duration)                  // of a peer's path, each time it has changed by a quarter; 0: the peer is forgotten, or not measured; must not block; may be nil
-	Remember    func([]Recent)                                        // called by the loop when it changed, once Restore has begun; must not block
+	Remember    func([]Recent)                                        // called by the loop when it changed, once Restore has begun; must not block; may be nil
 	PathChanged func(n peer.Node, i peer.PathInfo)                    // called by the loop; must not block; may be nil
 	LAN         LAN                                                   // nil: all goes through the TUN
 	Pacer       peer.Pacer                                            // of what goes to other sites; nil: nothing is paced

@@ -159,7 +159,7 @@ func makeDraft(parent, prefix string) (string, *os.File, error) {
 		}
 		held, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // another's removeDead came between
+			continue // another's adopt came between
 		}
 		if err != nil {
 			os.Remove(path)

@@ -148,7 +148,7 @@ func (h *Hub) RevokeNode(name string) error {
 }
 
 // RemoveNode takes a node that has left out of the network. Its name becomes
-// free; its addresses stay its key's.
+// free; its addresses stay its key's while there are others.
 func (h *Hub) RemoveNode(name string) error {
 	if name == h.cfg.Self.Name {
 		return fmt.Errorf("hub: %s is this hub itself", name)

@@ -35,8 +35,8 @@ const (
 	bucketLimits  = "limits"  // limitsKey → sites.Limits
 )
 
-// nodeEntry is a node in the store. It is never deleted, so that a key keeps
-// its addresses.
+// nodeEntry is a node in the store. It stays when the node is removed, so that a key
+// keeps its addresses, unless there are no others left; see freeHost.
 type nodeEntry struct {
 	ID      peer.ID   `json:"id"`
 	Name    string    `json:"name"`

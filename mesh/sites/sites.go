@@ -1,6 +1,7 @@
 // Package sites holds what a network's administrators declare of its sites: how
 // fast each site's uplink and downlink are, how fast the way between two sites is,
-// and whether a site's nodes trust their LAN. It is what hubs keep and send, what nodes remember, and what pacing and paths ask.
+// and whether a site's nodes trust their LAN. It is what hubs keep and send, what
+// nodes remember, and what pacing and paths ask.
 //
 // It is data and look-ups: it keeps no file, speaks to nobody, measures nothing
 // and paces nothing. Rates are bits per second, 0: not declared. Of a link may also
